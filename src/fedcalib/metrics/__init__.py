@@ -1,0 +1,104 @@
+"""Exact metrics over pooled records: the reference that every federated metric is tested against.
+
+Arrays go in, floats and small frozen dataclasses come out. Multiclass metrics take probabilities (n, classes) and
+integer labels (n,); the metrics of a binary score take scores (n,) in [0, 1] and 0/1 labels (n,).
+"""
+
+from __future__ import annotations
+
+from fedcalib.metrics.calibration import (
+    binary_ece,
+    classwise_ece,
+    debiased_squared_binary_ece,
+    debiased_squared_classwise_ece,
+    debiased_squared_ece,
+    ece,
+)
+from fedcalib.metrics.ece_interval import ece_interval, gap_box, project_box
+from fedcalib.metrics.intervals import (
+    Band,
+    Interval,
+    clopper_pearson,
+    mean_interval,
+    normal_quantile,
+    proportion_interval,
+    wilson,
+)
+from fedcalib.metrics.line import CalibrationLine, calibration_line, observed_expected, observed_expected_interval
+from fedcalib.metrics.losses import (
+    accuracy,
+    accuracy_interval,
+    binary_brier,
+    binary_nll,
+    brier,
+    brier_interval,
+    brier_losses,
+    hits,
+    nll,
+    nll_interval,
+    nll_losses,
+    top_label,
+)
+from fedcalib.metrics.ranking import (
+    ScoreCounts,
+    auc_bucket_bound,
+    auc_of_counts,
+    auc_variance,
+    roc_auc,
+    roc_auc_interval,
+)
+from fedcalib.metrics.reliability import Reliability
+from fedcalib.metrics.smooth import binary_smooth_ece, residual_histogram, smooth_ece, smooth_ece_of_residuals
+from fedcalib.metrics.thresholds import Confusion, PrCurve, RocCurve, confusion, pr_curve, roc_curve
+
+__all__ = [
+    "Band",
+    "CalibrationLine",
+    "Confusion",
+    "Interval",
+    "PrCurve",
+    "Reliability",
+    "RocCurve",
+    "ScoreCounts",
+    "accuracy",
+    "accuracy_interval",
+    "auc_bucket_bound",
+    "auc_of_counts",
+    "auc_variance",
+    "binary_brier",
+    "binary_ece",
+    "binary_nll",
+    "binary_smooth_ece",
+    "brier",
+    "brier_interval",
+    "brier_losses",
+    "calibration_line",
+    "classwise_ece",
+    "clopper_pearson",
+    "confusion",
+    "debiased_squared_binary_ece",
+    "debiased_squared_classwise_ece",
+    "debiased_squared_ece",
+    "ece",
+    "ece_interval",
+    "gap_box",
+    "hits",
+    "mean_interval",
+    "nll",
+    "nll_interval",
+    "nll_losses",
+    "normal_quantile",
+    "observed_expected",
+    "observed_expected_interval",
+    "pr_curve",
+    "project_box",
+    "proportion_interval",
+    "residual_histogram",
+    "roc_auc",
+    "roc_auc_interval",
+    "roc_curve",
+    "smooth_ece",
+    "smooth_ece_of_residuals",
+    "top_label",
+    "wilson",
+]

@@ -1,0 +1,112 @@
+"""Confidence intervals: for proportions, for means, and for many proportions side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from fedcalib.errors import InputError
+from fedcalib.types import Floats
+
+
+@final
+@dataclass(frozen=True)
+class Interval:
+    """A range that holds the true value with probability `level`, over repetitions of the whole experiment."""
+
+    low: float
+    high: float
+    level: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    @property
+    def width(self) -> float:
+        """Say how wide the range is."""
+        return self.high - self.low
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Band:
+    """One interval a cell, each by itself at `level`; cells without records span [0, 1]."""
+
+    low: Floats
+    high: Floats
+    level: float
+
+
+Proportion: TypeAlias = Callable[[Any, Any, float], Band]
+
+
+def wilson(successes: Any, trials: Any, level: float = 0.95) -> Band:
+    """Bound proportions by Wilson's score interval: near its level on average, short, good for display."""
+    z = normal_quantile(level)
+    k, n = _counts(successes, trials)
+    safe = np.maximum(n, 1)
+    centre = (k + z * z / 2) / (safe + z * z)
+    half = z * np.sqrt(k * (safe - k) / safe + z * z / 4) / (safe + z * z)
+    low = np.where(k > 0, centre - half, 0.0)  # exact at the ends, where rounding would leave 1e-17
+    high = np.where(k < n, centre + half, 1.0)
+    return Band(np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0), level)
+
+
+def clopper_pearson(successes: Any, trials: Any, level: float = 0.95) -> Band:
+    """Bound proportions exactly: never below its level, whatever the proportion and however few the trials.
+
+    It also holds for a sum of unequal coins, as in a bin of records with different chances, since such a sum spreads
+    less than equal coins of the same mean do.
+    """
+    from scipy.special import betaincinv
+
+    tail = (1 - check_level(level)) / 2
+    k, n = _counts(successes, trials)
+    low = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, tail), 0.0)
+    high = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 1), 1 - tail), 1.0)
+    return Band(low, high, level)
+
+
+def proportion_interval(successes: float, trials: float, level: float = 0.95, bound: Proportion = wilson) -> Interval:
+    """Bound one proportion, such as an accuracy."""
+    band = bound(successes, trials, level)
+    return Interval(float(band.low), float(band.high), level)
+
+
+def mean_interval(total: float, squares: float, count: int, level: float = 0.95) -> Interval:
+    """Bound a mean from three sums, by Student's law: the total, the total of squares and the count.
+
+    Right for averages of many bounded or light-tailed losses; fewer than two records say nothing about the spread.
+    """
+    from scipy.special import stdtrit
+
+    check_level(level)
+    if count < 2:
+        return Interval(-np.inf, np.inf, level)
+    mean = total / count
+    variance = max(squares - total * mean, 0.0) / (count - 1)
+    half = float(stdtrit(count - 1, (1 + level) / 2)) * float(np.sqrt(variance / count))
+    return Interval(mean - half, mean + half, level)
+
+
+def normal_quantile(level: float) -> float:
+    """Say how many standard deviations hold a normal value with probability `level`."""
+    return NormalDist().inv_cdf((1 + check_level(level)) / 2)
+
+
+def check_level(level: float) -> float:
+    """Return a confidence level, or refuse one outside (0, 1)."""
+    if not 0 < level < 1:
+        raise InputError(f"Expected a confidence level between 0 and 1, such as 0.95, found {level}.")
+    return level
+
+
+def _counts(successes: Any, trials: Any) -> tuple[Floats, Floats]:
+    k, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
+    if not ((k >= 0).all() and (k <= n).all()):
+        raise InputError("Expected between 0 and all trials to succeed; these bounds are for exact, not noisy, counts.")
+    return k, n

@@ -1,0 +1,175 @@
+"""The calibration line: how far logistic recalibration would move a binary score, and observed against expected.
+
+The line is logit P(y = 1) = intercept + slope * logit(score). Slope 1 and intercept 0 are calibrated; a slope below 1
+means scores too extreme. For several classes, give the top label (`top_label`): one record stays one observation, so
+the standard errors hold, which they would not if all classes of a record were pooled as if independent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from fedcalib.metrics.inputs import BLOCK, scores_and_labels, some_records
+from fedcalib.metrics.intervals import Interval, clopper_pearson, normal_quantile
+from fedcalib.metrics.losses import FLOOR
+from fedcalib.types import Floats, Ints
+
+STEPS = 100
+SMALL = 1e-10
+SPAN = 100.0  # logits of floored scores stay within 28, so no shift beyond this is ever needed
+TINY = 1e-300
+
+
+@final
+@dataclass(frozen=True)
+class CalibrationLine:
+    """A fitted line with its standard errors.
+
+    `in_the_large` is the intercept when the slope is held at 1: what clinical papers call calibration-in-the-large.
+    A value is NaN where the data do not determine it: one class only, one score only, or classes that do not overlap.
+    """
+
+    slope: float
+    intercept: float
+    in_the_large: float
+    slope_error: float
+    intercept_error: float
+
+    def slope_interval(self, level: float = 0.95) -> Interval:
+        """Bound the slope by its standard error."""
+        half = normal_quantile(level) * self.slope_error
+        return Interval(self.slope - half, self.slope + half, level)
+
+    def intercept_interval(self, level: float = 0.95) -> Interval:
+        """Bound the intercept by its standard error."""
+        half = normal_quantile(level) * self.intercept_error
+        return Interval(self.intercept - half, self.intercept + half, level)
+
+
+def calibration_line(scores: Any, labels: Any) -> CalibrationLine:
+    """Fit slope and intercept by maximum likelihood; scores of 0 and 1 are read as 1e-12 away from the end."""
+    some_records(labels)
+    column, truth = scores_and_labels(scores, labels)
+    x = _logit(column)
+    large = _in_the_large(x, truth) if 0 < truth.sum() < len(truth) else np.nan
+    if _apart(x, truth):
+        return CalibrationLine(np.nan, np.nan, large, np.nan, np.nan)
+    best = _fit(x, truth)
+    slope_error = best.spread**-0.5
+    intercept_error = float(np.hypot(best.weight**-0.5, best.centre * slope_error))
+    return CalibrationLine(best.slope, best.intercept, large, slope_error, intercept_error)
+
+
+def observed_expected(scores: Any, labels: Any) -> float:
+    """Divide the positives observed by the positives that the scores expect; 1 is calibrated in the large."""
+    some_records(labels)
+    column, truth = scores_and_labels(scores, labels)
+    expected, observed = float(column.sum()), float(truth.sum())
+    return observed / expected if expected > 0 else (np.inf if observed else np.nan)
+
+
+def observed_expected_interval(scores: Any, labels: Any, level: float = 0.95) -> Interval:
+    """Bound the ratio of observed to expected, given the scores, by an exact bound on the rate of positives."""
+    some_records(labels)
+    column, truth = scores_and_labels(scores, labels)
+    band = clopper_pearson(truth.sum(), len(truth), level)
+    mean = float(column.mean())
+    if mean == 0:
+        return Interval(0.0, np.inf, level)
+    return Interval(float(band.low) / mean, float(band.high) / mean, level)
+
+
+def _logit(scores: Floats) -> Floats:
+    return np.log(np.maximum(scores, FLOOR)) - np.log(np.maximum(1 - scores, FLOOR))
+
+
+def _apart(x: Floats, truth: Ints) -> bool:
+    """Say whether a threshold parts the classes (perhaps touching): then no finite line is the most likely."""
+    up, down = x[truth == 1], x[truth == 0]
+    if not (len(up) and len(down)):
+        return True
+    return bool(down.max() <= up.min() or up.max() <= down.min())
+
+
+def _in_the_large(x: Floats, truth: Ints) -> float:
+    """Find the shift at which the scores expect what was observed, by Newton steps kept inside a shrinking bracket."""
+    low, high, shift = -SPAN, SPAN, 0.0
+    for _ in range(STEPS):
+        here = _Likelihood.at(x, truth, shift, 1.0)
+        low, high = (shift, high) if here.rest > 0 else (low, shift)
+        there = shift + here.rest / here.weight
+        there = there if low < there < high else (low + high) / 2
+        moved, shift = abs(there - shift), there
+        if moved <= SMALL:
+            break
+    return shift
+
+
+def _fit(x: Floats, truth: Ints) -> _Likelihood:
+    """Climb by Newton steps, halving any that overshoots; the likelihood is concave, so its top is the only one."""
+    rate = float(truth.mean())
+    here, moved = _Likelihood.at(x, truth, float(np.log(rate / (1 - rate))), 0.0), np.inf
+    for _ in range(STEPS):
+        if moved <= SMALL:
+            break
+        here, moved = _climb(x, truth, here)
+    return here
+
+
+def _climb(x: Floats, truth: Ints, here: _Likelihood) -> tuple[_Likelihood, float]:
+    up, tilt = here.newton()
+    share = 1.0
+    while share > SMALL:
+        there = _Likelihood.at(x, truth, here.intercept + share * up, here.slope + share * tilt)
+        if there.cost <= here.cost:
+            return there, share * (abs(up) + abs(tilt))
+        share /= 2
+    return here, 0.0
+
+
+@final
+@dataclass(frozen=True)
+class _Likelihood:
+    """The negative log-likelihood of a line, its slope and its curvature: seven sums over records, in one pass."""
+
+    intercept: float
+    slope: float
+    cost: float
+    rest: float  # sum of label minus mean: the downhill direction of the intercept
+    rest_x: float
+    weight: float  # sum of mean * (1 - mean): the curvature
+    weight_x: float
+    weight_xx: float
+
+    @classmethod
+    def at(cls, x: Floats, truth: Ints, intercept: float, slope: float) -> _Likelihood:
+        sums = np.zeros(6)
+        for start in range(0, len(x), BLOCK):
+            sums += _sums(x[start : start + BLOCK], truth[start : start + BLOCK], intercept, slope)
+        cost, rest, rest_x, weight, weight_x, weight_xx = map(float, sums)
+        return cls(intercept, slope, cost, rest, rest_x, max(weight, TINY), weight_x, weight_xx)
+
+    @property
+    def centre(self) -> float:
+        return self.weight_x / self.weight
+
+    @property
+    def spread(self) -> float:
+        return max(self.weight_xx - self.weight_x * self.centre, TINY)
+
+    def newton(self) -> tuple[float, float]:
+        tilt = (self.rest_x - self.rest * self.centre) / self.spread
+        return self.rest / self.weight - tilt * self.centre, tilt
+
+
+def _sums(x: Floats, truth: Ints, intercept: float, slope: float) -> Floats:
+    height = intercept + slope * x
+    decay = np.exp(-np.abs(height))  # at most 1: nothing overflows
+    cost = np.maximum(height, 0).sum() + np.log1p(decay).sum() - truth @ height
+    mean = np.where(height >= 0, 1.0, decay) / (1 + decay)
+    rest, weights = truth - mean, decay / np.square(1 + decay)
+    weighted = weights * x
+    return np.array([cost, rest.sum(), rest @ x, weights.sum(), weighted.sum(), weighted @ x])

@@ -1,0 +1,175 @@
+"""The reliability table: per bin, how many records, how much confidence and how many correct."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from fedcalib.binning import bin_edges, bin_index_unchecked, check_bins
+from fedcalib.errors import InputError
+from fedcalib.metrics.inputs import matching, record_blocks, scores_and_labels
+from fedcalib.metrics.intervals import Band, Proportion, wilson
+from fedcalib.types import Floats, Ints
+
+BINS = 15
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """What every binned calibration error is computed from; tables of disjoint records add up.
+
+    A table has one group (top label, or a binary classifier's score) or one group a class (classwise). The arrays are
+    floating so that a noisy table is a table too: only `band` needs exact counts.
+    """
+
+    count: Floats  # (groups, bins): records
+    confidence: Floats  # (groups, bins): sum of their probabilities
+    correct: Floats  # (groups, bins): how many of them are of the predicted class (or of the group's class)
+
+    def __post_init__(self) -> None:
+        shapes = {np.shape(self.count), np.shape(self.confidence), np.shape(self.correct)}
+        if len(shapes) != 1 or np.ndim(self.count) != 2:
+            raise InputError(f"Expected three arrays of one shape (groups, bins), found {sorted(shapes)}.")
+
+    @classmethod
+    def top_label(cls, probs: Any, labels: Any, bins: int = BINS) -> Reliability:
+        """Tabulate the largest probability of each record against whether that class is right."""
+        check_bins(bins)
+        table = _empty(1, bins)
+        for block, column in record_blocks(probs, labels):
+            best = block.argmax(axis=1)  # ties go to the lowest class
+            table = table + _tabulate(block[np.arange(len(best)), best], best == column, bins)
+        return table
+
+    @classmethod
+    def classwise(cls, probs: Any, labels: Any, bins: int = BINS) -> Reliability:
+        """Tabulate every probability of each record against whether that class is right, class by class."""
+        check_bins(bins)
+        matrix, _ = matching(probs, labels)
+        table = _empty(matrix.shape[1], bins)
+        for block, column in record_blocks(matrix, labels):
+            cells = class_cells(block, bins)
+            own = cells[np.arange(len(column)), column]
+            table = table + _summed(cells.reshape(-1), block.reshape(-1), own, table.count.shape)
+        return table
+
+    @classmethod
+    def binary(cls, scores: Any, labels: Any, bins: int = BINS) -> Reliability:
+        """Tabulate the scores of a binary classifier against its 0/1 labels."""
+        check_bins(bins)
+        column, truth = scores_and_labels(scores, labels)
+        return _tabulate(column, truth == 1, bins)
+
+    def __add__(self, other: Reliability) -> Reliability:
+        if self.count.shape != other.count.shape:
+            raise InputError(f"Expected tables of one shape, found {self.count.shape} and {other.count.shape}.")
+        return Reliability(self.count + other.count, self.confidence + other.confidence, self.correct + other.correct)
+
+    @property
+    def groups(self) -> int:
+        """Count the groups: one, or one a class."""
+        return int(self.count.shape[0])
+
+    @property
+    def bins(self) -> int:
+        """Count the bins of a group."""
+        return int(self.count.shape[1])
+
+    @property
+    def edges(self) -> Floats:
+        """List the edges of the bins, (bins + 1,)."""
+        return bin_edges(self.bins)
+
+    @property
+    def records(self) -> float:
+        """Count the records; each stands once in every group."""
+        return float(self.count.sum()) / self.groups
+
+    @property
+    def gap(self) -> Floats:
+        """Say by how many records the confidence exceeds the truth, (groups, bins)."""
+        return self.confidence - self.correct
+
+    @property
+    def accuracy(self) -> Floats:
+        """Give the share of correct records in each bin, (groups, bins); NaN where a bin is empty."""
+        return _ratio(self.correct, self.count)
+
+    @property
+    def mean_confidence(self) -> Floats:
+        """Give the mean confidence in each bin, (groups, bins); NaN where a bin is empty."""
+        return _ratio(self.confidence, self.count)
+
+    def ece(self) -> float:
+        """Average the absolute gap over records, then over groups; it never divides by a bin's count."""
+        return self._per_record(np.abs(self.gap).sum())
+
+    def ece_by_group(self) -> Floats:
+        """Give the calibration error of each group, (groups,)."""
+        return np.abs(self.gap).sum(axis=1) / self.records if self.records > 0 else np.full(self.groups, np.nan)
+
+    def worst_gap(self) -> float:
+        """Give the largest gap between mean confidence and accuracy of any bin that holds records."""
+        held = self.count > 0
+        return float((np.abs(self.gap[held]) / self.count[held]).max()) if held.any() else float("nan")
+
+    def debiased_squared(self, noise_variance: float = 0.0) -> float:
+        """Estimate the mean squared calibration error without the bias that few records a bin cause.
+
+        From each squared gap it takes what chance alone adds, and the variance of the privacy noise on a gap if there
+        is any. It is unbiased, hence negative at times; bins with fewer than two records say nothing and are skipped.
+        """
+        held = self.count >= 2
+        n, gap, share = self.count[held], self.gap[held], self.correct[held] / self.count[held]
+        chance = n * n * share * (1 - share) / (n - 1)
+        return self._per_record(((gap * gap - chance - noise_variance) / n).sum())
+
+    def ece_if_calibrated(self, noise_variance: float = 0.0) -> float:
+        """Say what plug-in ECE a perfectly calibrated model would show on these records, by chance and by noise.
+
+        A plug-in ECE near this value is no evidence of miscalibration.
+        """
+        share = np.clip(np.nan_to_num(self.mean_confidence), 0.0, 1.0)
+        variance = np.maximum(self.count, 0.0) * share * (1 - share) + noise_variance
+        return self._per_record(np.sqrt(2 / np.pi * variance).sum())
+
+    def band(self, level: float = 0.95, bound: Proportion = wilson) -> Band:
+        """Bound the accuracy of each bin by itself, for the error bars of a diagram."""
+        return bound(self.correct, self.count, level)
+
+    def _per_record(self, total: float) -> float:
+        shares = self.records * self.groups
+        return float(total) / shares if shares > 0 else float("nan")
+
+
+def class_cells(block: Floats, bins: int) -> Ints:
+    """Number the (class, bin) cell of every probability of a block, (records, classes)."""
+    cells = bin_index_unchecked(block, bins)
+    cells += np.arange(block.shape[1], dtype=np.int64) * bins
+    return cells
+
+
+def _empty(groups: int, bins: int) -> Reliability:
+    return Reliability(np.zeros((groups, bins)), np.zeros((groups, bins)), np.zeros((groups, bins)))
+
+
+def _tabulate(confidence: Floats, correct: Any, bins: int) -> Reliability:
+    cells = bin_index_unchecked(confidence, bins)
+    return _summed(cells, confidence, cells[correct], (1, bins))
+
+
+def _summed(cells: Ints, weights: Floats, hits: Ints, shape: tuple[int, ...]) -> Reliability:
+    size = shape[0] * shape[1]
+    return Reliability(
+        np.bincount(cells, minlength=size).astype(np.float64).reshape(shape),
+        np.bincount(cells, weights, minlength=size).astype(np.float64, copy=False).reshape(shape),
+        np.bincount(hits, minlength=size).astype(np.float64).reshape(shape),
+    )
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    shares: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    return shares
