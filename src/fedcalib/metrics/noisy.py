@@ -13,7 +13,9 @@ from fedcalib.metrics.ranking import auc_bucket_bound, auc_of_counts, auc_varian
 from fedcalib.types import Floats
 
 
-def noisy_gap_error(gap: Floats, noise: Any, sampling: Any, records: float, level: float = 0.95) -> tuple[float, Interval]:
+def noisy_gap_error(
+    gap: Floats, noise: Any, sampling: Any, records: float, level: float = 0.95
+) -> tuple[float, Interval]:
     """Estimate the mean absolute gap and bound it, from gaps with known noise and sampling variance.
 
     The estimate takes the variance of the privacy noise (not of sampling: it stays the plug-in error) out of each
@@ -39,11 +41,11 @@ def noisy_proportion(hits: float, misses: float, noise: float, level: float = 0.
     return share, Interval(max(min(centre - half, share), 0.0), min(max(centre + half, share), 1.0), level)
 
 
-def noisy_mean(
+def noisy_mean(  # noqa: PLR0917
     total: float, squares: float, records: float, noise: float, records_noise: float, level: float = 0.95
 ) -> tuple[float, Interval]:
     """Estimate a mean and bound it, from a sum and a sum of squares with noise, and a noisy count of records."""
-    mean = total / records
+    mean = float(total / records)
     sampling = max(squares / records - mean**2, 0.0) / records
     spread = sampling + (noise + mean**2 * records_noise) / records**2
     half = normal_quantile(level) * sqrt(spread)

@@ -1,0 +1,49 @@
+# Each target sets itself up in .venv from constraints.txt; nothing but Python 3.11, make and git is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test lint types unit bench clean
+.DEFAULT_GOAL := test
+
+demo: $(VENV)/.demo
+	$(BIN)/fedcalib demo --out demo-report
+
+test: lint types unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+$(VENV)/.python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "fedcalib needs Python 3.11 or newer; say make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) --editable '.[demo]'
+	touch $@
+
+# torch is pinned by name first, so that its small CPU build is taken and nothing pulls in a larger one
+$(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[sklearn,torch,flower,onnx,demo,dev]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) --editable '.[sklearn,torch,flower,onnx,demo,dev,bench]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis

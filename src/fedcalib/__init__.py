@@ -1,0 +1,104 @@
+"""Calibrated, trustworthy probabilities from data that cannot be pooled.
+
+Names come when they are first used, so that importing the package costs little more than importing numpy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcalib.answer import Answer as Answer
+    from fedcalib.artifacts.calibrator import Calibrator as Calibrator
+    from fedcalib.artifacts.calibrator import Identity as Identity
+    from fedcalib.artifacts.saving import load as load
+    from fedcalib.cohort import Cohort as Cohort
+    from fedcalib.cohort import Disjoint as Disjoint
+    from fedcalib.cohort import Everyone as Everyone
+    from fedcalib.cohort import Poisson as Poisson
+    from fedcalib.io import read as read
+    from fedcalib.loop import Result as Result
+    from fedcalib.loop import Runtime as Runtime
+    from fedcalib.loop import run as run
+    from fedcalib.method import Flow as Flow
+    from fedcalib.method import Method as Method
+    from fedcalib.method import Plan as Plan
+    from fedcalib.methods.fed_bin import FedBin as FedBin
+    from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
+    from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
+    from fedcalib.privacy.distributed import DistributedDP as DistributedDP
+    from fedcalib.privacy.model import Mechanism as Mechanism
+    from fedcalib.privacy.model import Privacy as Privacy
+    from fedcalib.privacy.open import Open as Open
+    from fedcalib.privacy.secagg import SecAgg as SecAgg
+    from fedcalib.query import Block as Block
+    from fedcalib.query import Bound as Bound
+    from fedcalib.query import ClientQuery as ClientQuery
+    from fedcalib.query import Join as Join
+    from fedcalib.query import Query as Query
+    from fedcalib.query import RecordQuery as RecordQuery
+    from fedcalib.query import Rows as Rows
+    from fedcalib.randomness import Secure as Secure
+    from fedcalib.randomness import Simulated as Simulated
+    from fedcalib.records import Federation as Federation
+    from fedcalib.records import Records as Records
+    from fedcalib.records import Schema as Schema
+    from fedcalib.runtimes.in_process import InProcess as InProcess
+    from fedcalib.transcript import Transcript as Transcript
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Answer": "answer",
+    "Block": "query",
+    "Bound": "query",
+    "Calibrator": "artifacts.calibrator",
+    "ClientQuery": "query",
+    "Cohort": "cohort",
+    "Disjoint": "cohort",
+    "DistributedDP": "privacy.distributed",
+    "Everyone": "cohort",
+    "FedBin": "methods.fed_bin",
+    "FederatedMetrics": "methods.federated_metrics",
+    "Federation": "records",
+    "Flow": "method",
+    "Identity": "artifacts.calibrator",
+    "InProcess": "runtimes.in_process",
+    "Join": "query",
+    "Mechanism": "privacy.model",
+    "Method": "method",
+    "OneShotTemperature": "methods.one_shot_temperature",
+    "Open": "privacy.open",
+    "Plan": "method",
+    "Poisson": "cohort",
+    "Privacy": "privacy.model",
+    "Query": "query",
+    "RecordQuery": "query",
+    "Records": "records",
+    "Result": "loop",
+    "Rows": "query",
+    "Runtime": "loop",
+    "Schema": "records",
+    "SecAgg": "privacy.secagg",
+    "Secure": "randomness",
+    "Simulated": "randomness",
+    "Transcript": "transcript",
+    "load": "artifacts.saving",
+    "read": "io",
+    "run": "loop",
+}
+
+__all__ = [*_HOME]  # noqa: PLE0604 - one list, the keys above
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedcalib' has no attribute {name!r}")
+    value = getattr(import_module(f"fedcalib.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,77 @@
+"""Every type that may cross the wire, by name.
+
+The list is explicit, because registries filled at import time are empty in a worker process. A name maps to the
+module that defines it; the module is imported when the name is first met. A site that brings its own query or
+network registers it with `register` in its own process: code never travels.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from fedcalib.errors import WireError
+
+_HOME = {
+    # vocabulary
+    "Bound": "query",
+    "Block": "query",
+    "Join": "query",
+    "Cohort": "cohort",
+    "Everyone": "cohort",
+    "Poisson": "cohort",
+    "Disjoint": "cohort",
+    "Spending": "privacy.model",
+    # queries
+    "LabelHistogram": "queries.histogram",
+    "LabelCounts": "queries.histogram",
+    "TopLabelTable": "queries.reliability",
+    "ClasswiseResiduals": "queries.reliability",
+    "Losses": "queries.reliability",
+    "ScoreHistogram": "queries.reliability",
+    "TemperatureCurve": "queries.temperature",
+    # mechanisms
+    "Exact": "privacy.open",
+    "FixedPoint": "privacy.secagg",
+    "PolyaShares": "privacy.distributed",
+    "GaussianShares": "privacy.distributed",
+    # privacy models
+    "Open": "privacy.open",
+    "SecAgg": "privacy.secagg",
+    "DistributedDP": "privacy.distributed",
+    # methods
+    "FedBin": "methods.fed_bin",
+    "OneShotTemperature": "methods.one_shot_temperature",
+    "FederatedMetrics": "methods.federated_metrics",
+    # artifacts
+    "Identity": "artifacts.calibrator",
+    "Steps": "artifacts.steps",
+    "Temperature": "artifacts.scaling",
+    "MetricsReport": "artifacts.metrics_report",
+    "Measured": "artifacts.metrics_report",
+    "Reliability": "metrics.reliability",
+}
+
+_LOCAL: dict[str, type] = {}
+
+
+def lookup(name: str) -> type:
+    """Find a catalogued type by its name."""
+    if name in _LOCAL:
+        return _LOCAL[name]
+    if name not in _HOME:
+        raise WireError(f"Expected a catalogued type, found {name[:80]!r}; is this version older than the sender's?")
+    found: type = getattr(import_module(f"fedcalib.{_HOME[name]}"), name)
+    return found
+
+
+def register(cls: type) -> type:
+    """Add a type of your own to this process's catalogue; usable as a decorator."""
+    if cls.__name__ in _HOME:
+        raise WireError(f"Expected a new name, found {cls.__name__}, which is catalogued already.")
+    _LOCAL[cls.__name__] = cls
+    return cls
+
+
+def names() -> tuple[str, ...]:
+    """List every catalogued name."""
+    return (*_HOME, *_LOCAL)

@@ -1,0 +1,52 @@
+"""Everything fedcalib raises on purpose.
+
+    FedcalibError
+    ├── InputError         data, a file or an option is not what was expected
+    ├── RefusedError       a privacy model cannot serve a query
+    ├── PlanError          a method broke the rule that questions do not depend on answers
+    ├── TranscriptError    a transcript does not belong to this run, or is damaged
+    ├── WireError          a message or a saved file does not decode
+    ├── BudgetError        a ledger has too little left
+    ├── PolicyError        a client declined to answer
+    └── TooFewClients      fewer clients answered than the cohort promises
+
+Each message says what was expected, what was found and what to do.
+"""
+
+from __future__ import annotations
+
+
+class FedcalibError(Exception):
+    """Something went wrong that fedcalib can explain."""
+
+
+class InputError(FedcalibError):
+    """Data, a file or an option is not what was expected."""
+
+
+class RefusedError(FedcalibError):
+    """A privacy model cannot serve a query; the message is the reason."""
+
+
+class PlanError(FedcalibError):
+    """A method asked something other than it had planned."""
+
+
+class TranscriptError(FedcalibError):
+    """A transcript does not belong to this run, or is damaged."""
+
+
+class WireError(FedcalibError):
+    """A message or a saved file does not decode."""
+
+
+class BudgetError(FedcalibError):
+    """A ledger has too little left for what was asked."""
+
+
+class PolicyError(FedcalibError):
+    """A client declined to answer."""
+
+
+class TooFewClients(FedcalibError):  # noqa: N818 - the name says it as one would
+    """Fewer clients or records took part than the cohort promises."""

@@ -1,0 +1,1 @@
+"""Sub-protocols that methods borrow with `yield from`."""

@@ -1,0 +1,165 @@
+"""The one loop: a method asks, a runtime sums, a privacy model decides what may be read."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, final
+
+from fedcalib import wire
+from fedcalib.answer import Answer
+from fedcalib.cohort import Cohort, Everyone, Participation
+from fedcalib.method import Method, Plan, drive
+from fedcalib.privacy.model import Mechanism, Privacy, Spending
+from fedcalib.query import Query
+from fedcalib.randomness import Randomness, Secure
+from fedcalib.records import Schema
+from fedcalib.transcript import Transcript
+from fedcalib.types import Array
+
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One question on its way: which run and step it is, and how it is to be served."""
+
+    run: str
+    index: int
+    attempt: int
+    query: Query
+    mechanism: Mechanism
+    cohort: Cohort
+    participation: Participation
+    randomness: Randomness
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Total:
+    """What a runtime brings back: the sum of the shares, and how many shares it holds."""
+
+    value: Array
+    clients: int
+
+
+class Runtime(ABC):
+    """Where clients are. It only ever sums."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Say what is public about the clients' data."""
+
+    @abstractmethod
+    def total(self, step: Step) -> Total:
+        """Ask all clients of a step's cohort and sum their shares."""
+
+
+class Debits(Protocol):
+    """Whatever keeps a budget: it is debited before anything is released."""
+
+    def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
+        """Set the run's spending aside, once, or refuse."""
+
+
+@final
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come."""
+
+    step: int
+    steps: int
+    recalled: bool
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Result(Generic[T]):
+    """An artifact, what it cost, and how it came about."""
+
+    artifact: T
+    privacy: Spending
+    plan: Plan
+    cohort: Cohort
+    transcript: Transcript
+
+    @property
+    def bytes_a_client(self) -> int:
+        """Count the bytes that one client sends in answer to all queries, at eight a number."""
+        return 8 * sum(query.size for query in self.plan.queries)
+
+
+def run(
+    method: Method[T],
+    runtime: Runtime,
+    privacy: Privacy,
+    *,
+    participation: Participation | None = None,
+    randomness: Randomness | None = None,
+    transcript: Path | str | None = None,
+    ledger: Debits | None = None,
+    account: str = "default",
+    watch: Callable[[Progress], None] | None = None,
+) -> Result[T]:
+    """Hold a method's conversation with the clients of a runtime under a privacy model.
+
+    With a transcript file, a run that was cut short goes on where it stopped: answered queries are recalled from the
+    file and nobody is asked twice.
+    """
+    drawn = participation or Everyone()
+    source = randomness or Secure()
+    schema = runtime.schema
+    cohort = drawn.cohort(schema.clients)
+    plan = Plan.of(method, schema)
+    mechanisms = [privacy.mechanism(query, plan, cohort, drawn) for query in plan.queries]
+    spending = replace(privacy.spending(plan, cohort, drawn), simulation=source.simulated)
+    if source.simulated:
+        spending = replace(spending, statement=f"Simulation: not private. It would be: {spending.statement}")
+    log = Transcript.open(transcript)
+    header = log.begin(_header(method, privacy, drawn, schema, source))
+    name = str(header["run"])
+    if ledger is not None and spending.epsilon is not None:
+        ledger.debit(name, account, spending)
+
+    def ask(index: int, query: Query) -> Answer:
+        plan.check(index, query)
+        answer = log.recall(index, query)
+        if watch is not None:
+            watch(Progress(index, len(plan.queries), answer is not None))
+        if answer is not None:
+            return answer
+        attempt = log.attempts(index)
+        if attempt and ledger is not None and spending.epsilon is not None:
+            ledger.debit(name, account, spending, attempt=attempt)
+        log.asked(index, query, {"mechanism": wire.encode(mechanisms[index]), "attempt": attempt})
+        step = Step(name, index, attempt, query, mechanisms[index], cohort, drawn, source.derive(name, index, attempt))
+        total = runtime.total(step)
+        value, variance = step.mechanism.decode(query, total.value, total.clients, step.randomness.derive("server"))
+        clients = round(cohort.expected) if privacy.private else total.clients
+        return log.answered(index, query, value, variance, clients)
+
+    artifact = drive(method, schema, ask)
+    return Result(artifact, spending, plan, cohort, log)
+
+
+def _header(
+    method: Method[Any], privacy: Privacy, participation: Participation, schema: Schema, source: Randomness
+) -> dict[str, Any]:
+    """Say what a run is, in a form that a later one can be compared with."""
+    header = {
+        "schema_version": 1,
+        "method": wire.encode(method),
+        "privacy": wire.encode(privacy),
+        "participation": wire.encode(participation),
+        "clients": schema.clients,
+        "classes": schema.classes,
+        "simulation": source.simulated,
+    }
+    # a simulated run's name follows from its seed and settings, so that the same command gives the same numbers
+    name = wire.fingerprint(header)[:32] if source.simulated else secrets.token_hex(16)
+    return {**header, "run": name}

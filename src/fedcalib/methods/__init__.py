@@ -1,0 +1,1 @@
+"""Methods, one file each, named as in the literature."""

@@ -1,0 +1,42 @@
+"""Fixed point in the ring of 64-bit words: how reals and counts are summed exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from fedcalib.errors import RefusedError
+from fedcalib.query import Query
+from fedcalib.randomness import Randomness
+from fedcalib.records import Federation
+from fedcalib.types import Array, Floats, Ints, Words
+
+MODULUS: Final = 1 << 64
+LARGEST: Final = 1 << 62  # sums stay below a quarter of the ring, so that a wrapped sum cannot pass for a real one
+
+
+def grid_total(query: Query, federation: Federation, randomness: Randomness, scales: Mapping[str, float]) -> Ints:
+    """Sum terms on the integer grid, each cut toward zero on its own, and refuse what the ring cannot hold."""
+    total: Array = query.total(federation, randomness, query.spread(scales))
+    largest = np.abs(total).max(initial=0)
+    if largest >= LARGEST:
+        raise RefusedError(
+            f"Expected sums below 2^62 grid steps, found {largest:.3g}; the message was not sent. Use a coarser scale."
+        )
+    return total.astype(np.int64)
+
+
+def wrap(values: Ints) -> Words:
+    """Put signed integers into the ring."""
+    return values.astype(np.int64, copy=False).view(np.uint64)
+
+
+def unwrap(words: Words, query: Query, scales: Mapping[str, float]) -> Floats:
+    """Centre ring elements around zero and take the scale out again."""
+    centred: Ints = np.ascontiguousarray(words, dtype=np.uint64).view(np.int64)
+    if np.abs(centred.astype(np.float64)).max(initial=0) >= LARGEST:
+        raise RefusedError("Expected a total below 2^62 grid steps, found one beyond; a client overflowed the ring.")
+    values: Floats = centred / query.spread(scales)
+    return values

@@ -1,0 +1,1 @@
+"""Queries that several methods share, named by what they count."""

@@ -1,0 +1,66 @@
+"""Counts of labels by class and probability bin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from fedcalib.artifacts.steps import asked_classes
+from fedcalib.binning import bin_index_unchecked
+from fedcalib.errors import InputError
+from fedcalib.query import Block, RecordQuery, Rows
+from fedcalib.records import Records
+
+
+@final
+@dataclass(frozen=True)
+class LabelHistogram(RecordQuery):
+    """For each class: how many records with the class's probability in each bin are of the class, and how many not.
+
+    A record adds one to exactly one of the 2 x bins cells of each class's block: (of the class, bin) or (not, bin). So
+    every block is one-hot with L1 = L2 = Linf = 1, attained by every record; all blocks together have L1 = classes and
+    L2 = sqrt(classes). With two classes the second class's block tells everything and is the only one asked for.
+    `clip` is the L2 norm to which a client's counts in a block are cut when the client is the unit.
+    """
+
+    classes: int
+    bins: int
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes < 2 or self.bins < 1 or self.classes * self.bins > 1 << 26:
+            raise InputError(f"Expected at least 2 classes and 1 bin, found {self.classes} and {self.bins}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One block a class asked for: (of the class or not, bin)."""
+        block = Block((2, self.bins), integral=True, one_hot=True, clip=self.clip)
+        return {str(label): block for label in range(self.classes - asked_classes(self.classes), self.classes)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell a class."""
+        asked = np.arange(self.classes - asked_classes(self.classes), self.classes)
+        cells = bin_index_unchecked(records.probs[:, asked[0] :], self.bins)
+        cells += 2 * self.bins * np.arange(len(asked))
+        cells[records.labels[:, None] != asked] += self.bins
+        return Rows(cells, None)
+
+
+@final
+@dataclass(frozen=True)
+class LabelCounts(RecordQuery):
+    """How many records each class has: one cell of one, so every norm is 1."""
+
+    classes: int
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a class."""
+        return {"labels": Block((self.classes,), integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch the label's cell."""
+        return Rows(records.labels[:, None], None)

@@ -1,0 +1,148 @@
+"""Everything that binned evaluation needs, in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import final
+
+import numpy as np
+
+from fedcalib.binning import bin_index_unchecked
+from fedcalib.errors import InputError
+from fedcalib.query import Block, Bound, RecordQuery, Rows
+from fedcalib.records import Records, log_probs
+from fedcalib.types import Floats
+
+
+@final
+@dataclass(frozen=True)
+class TopLabelTable(RecordQuery):
+    """By bin of the top probability: how many records are right and wrong, and by how much confidence is too high.
+
+    A record adds one to one of the 2 x bins cells of `counts` (every norm 1), and confidence minus correctness, a
+    number in (-1, 1), to one cell of `gap` (every norm 1, approached by a confident, wrong record).
+    """
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        _check_bins(self.bins)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Counts of right and wrong, and summed gaps."""
+        return {
+            "counts": Block((2, self.bins), integral=True, one_hot=True),
+            "gap": Block((self.bins,), weight=0.5),
+        }
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell a block."""
+        best = records.probs.argmax(axis=1)
+        confidence = records.probs[np.arange(len(best)), best]
+        right = best == records.labels
+        cell = bin_index_unchecked(confidence, self.bins)
+        cells = np.stack([np.where(right, cell, cell + self.bins), cell + 2 * self.bins], axis=1)
+        return Rows(cells, np.stack([np.ones(len(best)), confidence - right], axis=1))
+
+
+@final
+@dataclass(frozen=True)
+class ClasswiseResiduals(RecordQuery):
+    """By class and bin of its probability: probability minus label, and probability times its complement.
+
+    In `residual` a record adds p_y - 1 to one cell and p_j to one cell of each other class: L1 = 2 (1 - p_y) <= 2,
+    L2 <= sqrt(2) (1 - p_y) <= sqrt(2), Linf <= 1, whatever the number of classes; approached by a confident, wrong
+    record. In `spread` it adds p_j (1 - p_j) a class: Linf <= 1/4, and L1 = 1 - sum p_j^2 < 1, so L2 < 1 too.
+    """
+
+    classes: int
+    bins: int
+
+    def __post_init__(self) -> None:
+        _check_bins(self.bins)
+        if self.classes < 2:
+            raise InputError(f"Expected at least 2 classes, found {self.classes}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Summed residuals, and the variance that calibrated labels would have."""
+        shape = (self.classes, self.bins)
+        return {
+            "residual": Block(shape, Bound(2.0, sqrt(2.0), 1.0)),
+            "spread": Block(shape, Bound(1.0, 1.0, 0.25), weight=0.25),
+        }
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell a class and block."""
+        probs = np.asarray(records.probs, dtype=np.float64)
+        cells = bin_index_unchecked(probs, self.bins) + self.bins * np.arange(self.classes)
+        residual = probs.copy()
+        residual[np.arange(len(probs)), records.labels] -= 1
+        offset = self.classes * self.bins
+        return Rows(
+            np.concatenate([cells, cells + offset], axis=1), np.concatenate([residual, probs * (1 - probs)], axis=1)
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Losses(RecordQuery):
+    """Summed log loss and Brier score with their squares, each scaled into [0, 1].
+
+    The log loss is cut at `worst`, a public bound. A record adds four numbers in [0, 1]: L1 <= 4, L2 <= 2, Linf <= 1,
+    attained by a record that is certain and wrong.
+    """
+
+    worst: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.worst < 1e3:
+            raise InputError(f"Expected a bound on the log loss above 0, found {self.worst}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Log loss, its square, Brier, its square."""
+        return {"losses": Block((4,), Bound(4.0, 2.0, 1.0), weight=0.5)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch every cell."""
+        nll, brier = losses(records)
+        nll = np.minimum(nll / self.worst, 1.0)
+        brier = np.minimum(brier / 2, 1.0)
+        return Rows(None, np.stack([nll, nll**2, brier, brier**2], axis=1))
+
+
+@final
+@dataclass(frozen=True)
+class ScoreHistogram(RecordQuery):
+    """Of a binary classifier: positives and negatives by bin of the score; one cell of one, so every norm is 1."""
+
+    leaves: int
+
+    def __post_init__(self) -> None:
+        _check_bins(self.leaves)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Negatives, then positives, by rising score."""
+        return {"scores": Block((2, self.leaves), integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell."""
+        return Rows((bin_index_unchecked(records.score, self.leaves) + self.leaves * records.labels)[:, None], None)
+
+
+def losses(records: Records) -> tuple[Floats, Floats]:
+    """Give each record's log loss and Brier score, (n,) each."""
+    probs = np.asarray(records.probs, dtype=np.float64)
+    own = probs[np.arange(len(probs)), records.labels]
+    brier = np.einsum("ij,ij->i", probs, probs) - 2 * own + 1
+    return -log_probs(own), np.maximum(brier, 0.0)
+
+
+def _check_bins(bins: int) -> None:
+    if not 1 <= bins <= 1 << 20:
+        raise InputError(f"Expected 1 to 2^20 bins, found {bins}.")

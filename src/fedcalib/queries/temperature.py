@@ -1,0 +1,51 @@
+"""The slope of the log-likelihood along a line of temperatures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import final
+
+import numpy as np
+
+from fedcalib.errors import InputError
+from fedcalib.query import Block, Bound, RecordQuery, Rows
+from fedcalib.records import Records, softmax
+
+
+@final
+@dataclass(frozen=True)
+class TemperatureCurve(RecordQuery):
+    """For each inverse temperature b: the derivative of the negative log-likelihood in b, in units of `reach`.
+
+    A record adds (mean logit under softmax(b z)) - (logit of its label), cut to [-reach, reach] and divided by it, to
+    each of the G cells: Linf = 1, L1 = G, L2 = sqrt(G), attained by a record that is badly wrong at every b. `clip` is
+    the L2 norm to which a client's sum is cut when the client is the unit, in the same units.
+    """
+
+    inverses: tuple[float, ...]
+    reach: float
+    clip: float | None = None
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.inverses or not all(0 < b < 1e6 for b in self.inverses) or not 0 < self.reach < 1e9:
+            raise InputError("Expected inverse temperatures and a reach above 0, found others.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell an inverse temperature."""
+        grid = len(self.inverses)
+        bound = Bound(float(grid), sqrt(grid), 1.0)
+        return {"slope": Block((grid,), bound, weight=self.weight, clip=self.clip)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch every cell."""
+        logits = np.asarray(records.logits, dtype=np.float64)
+        own = logits[np.arange(len(logits)), records.labels]
+        slopes = np.empty((len(logits), len(self.inverses)))
+        for column, inverse in enumerate(self.inverses):
+            slopes[:, column] = np.einsum("ij,ij->i", softmax(inverse * logits), logits) - own
+        slopes /= self.reach
+        return Rows(None, np.clip(slopes, -1.0, 1.0, out=slopes))

@@ -1,0 +1,334 @@
+"""What clients hold: scored, labelled records, and many clients side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+
+from fedcalib.errors import InputError
+from fedcalib.types import Array, Floats, Ints
+
+CHUNK = 1 << 15  # records handled at once: large enough to vectorise, small enough to stay in cache
+
+
+def softmax(logits: Floats) -> Floats:
+    """Turn logits into probabilities, shifted by the largest so that nothing overflows."""
+    shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
+    exponentials: Floats = np.exp(shifted, out=shifted)
+    exponentials /= exponentials.sum(axis=-1, keepdims=True)
+    return exponentials
+
+
+def log_probs(probs: Floats) -> Floats:
+    """Take logarithms of probabilities, with zero read as 1e-12."""
+    floored: Floats = np.maximum(probs, np.asarray(1e-12, dtype=probs.dtype))
+    return np.log(floored, out=floored)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What everybody knows before the first question: how many classes and how many clients."""
+
+    classes: int
+    clients: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The labelled, scored records of one client, column by column.
+
+    `given` holds logits or probabilities exactly as they came, so that ties between scores survive;
+    the other form is computed when somebody asks for it.
+    """
+
+    given: Floats  # (n, classes)
+    labels: Ints  # (n,)
+    are_logits: bool
+    unit: Ints | None = None  # (n,): which patient or user a record belongs to
+    extra: Mapping[str, Array] = field(default_factory=dict)  # further columns, (n, ...): features, a rival's scores
+
+    @classmethod
+    def of_logits(cls, logits: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
+        """Take records whose scores are logits, (n, classes)."""
+        return cls(_matrix(logits, "logits"), _labels(labels), True, _units(unit), _columns(extra)).checked()
+
+    @classmethod
+    def of_probs(cls, probs: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
+        """Take records whose scores are probabilities, (n, classes), each row summing to one."""
+        return cls(_matrix(probs, "probabilities"), _labels(labels), False, _units(unit), _columns(extra)).checked()
+
+    @classmethod
+    def of_scores(cls, scores: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
+        """Take binary records whose score is the probability of class 1, (n,)."""
+        column = np.asarray(scores)
+        if column.ndim != 1:
+            raise InputError(
+                f"Expected one score a record, found an array of shape {column.shape}; pass probabilities instead."
+            )
+        column = column.astype(np.float32 if column.dtype == np.float32 else np.float64, copy=False)
+        return cls.of_probs(np.stack([1 - column, column], axis=1), labels, unit=unit, **extra)
+
+    @classmethod
+    def empty(cls, classes: int) -> Records:
+        """Make a client that holds nothing."""
+        return cls(np.zeros((0, classes)), np.zeros(0, dtype=np.int64), True)
+
+    def checked(self) -> Records:
+        """Return these records, or say what is wrong with them."""
+        n, classes = self.given.shape
+        if len(self.labels) != n:
+            raise InputError(f"Expected one label a record, found {n} records and {len(self.labels)} labels.")
+        if n and (self.labels.min() < 0 or self.labels.max() >= classes):
+            raise InputError(
+                f"Expected labels from 0 to {classes - 1}, found {self.labels.min()} to {self.labels.max()}; "
+                "number the classes from 0."
+            )
+        if not np.isfinite(self.given).all():
+            raise InputError("Expected finite scores, found NaN or infinity; drop those records first.")
+        if not self.are_logits and n:
+            _check_probs(self.given)
+        for name, column in [*self.extra.items(), *([("unit", self.unit)] if self.unit is not None else [])]:
+            if len(column) != n:
+                raise InputError(f"Expected {n} rows in the column '{name}', found {len(column)}.")
+        return self
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def classes(self) -> int:
+        """Say how many classes a record is scored for."""
+        return int(self.given.shape[1])
+
+    @cached_property
+    def probs(self) -> Floats:
+        """Give the probabilities, (n, classes)."""
+        return softmax(self.given) if self.are_logits else self.given
+
+    @cached_property
+    def logits(self) -> Floats:
+        """Give the logits, (n, classes): those given, or log-probabilities."""
+        return self.given if self.are_logits else log_probs(self.given)
+
+    @property
+    def score(self) -> Floats:
+        """Give the probability of class 1 of a binary classifier, (n,)."""
+        if self.classes != 2:
+            raise InputError(f"Expected a binary classifier, found {self.classes} classes; use a multiclass method.")
+        return self.probs[:, 1]
+
+    def take(self, rows: Any) -> Records:
+        """Pick records by slice, mask or index."""
+        return Records(
+            self.given[rows],
+            self.labels[rows],
+            self.are_logits,
+            None if self.unit is None else self.unit[rows],
+            {name: column[rows] for name, column in self.extra.items()},
+        )
+
+    def chunks(self, size: int = CHUNK) -> Iterator[Records]:
+        """Walk through the records a slice at a time."""
+        for start in range(0, len(self), size):
+            yield self.take(slice(start, start + size))
+
+    @staticmethod
+    def concatenate(parts: Sequence[Records]) -> Records:
+        """Lay several clients' records end to end."""
+        if len({(part.classes, part.are_logits) for part in parts}) != 1:
+            raise InputError("Expected every client to hold the same classes, all as logits or all as probabilities.")
+        units = [part.unit for part in parts if part.unit is not None]
+        return Records(
+            np.concatenate([part.given for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            parts[0].are_logits,
+            np.concatenate(units) if len(units) == len(parts) else None,
+            {name: np.concatenate([part.extra[name] for part in parts]) for name in parts[0].extra},
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Many clients side by side: their records pooled, ordered by owner.
+
+    Only the in-process runtime holds one. Client k owns the records from `offsets[k]` to `offsets[k + 1]`.
+    """
+
+    records: Records
+    offsets: Ints  # (clients + 1,)
+    names: tuple[str, ...] | None = None  # None: a million anonymous clients need no million names
+
+    @classmethod
+    def of(cls, clients: Mapping[str, Records] | Sequence[Records]) -> Federation:
+        """Put clients together, by name or in order."""
+        parts = list(clients.values()) if isinstance(clients, Mapping) else list(clients)
+        if not parts:
+            raise InputError("Expected at least one client, found none.")
+        sizes = np.array([0, *(len(part) for part in parts)], dtype=np.int64)
+        names = tuple(clients) if isinstance(clients, Mapping) else None
+        return cls(Records.concatenate(parts), np.cumsum(sizes), names)
+
+    @classmethod
+    def grouped(
+        cls, records: Records, owner: Any, clients: int | None = None, names: Iterable[str] | None = None
+    ) -> Federation:
+        """Split pooled records by a column that numbers each record's owner from 0."""
+        column = np.asarray(owner, dtype=np.int64)
+        if len(column) != len(records):
+            raise InputError(f"Expected one owner a record, found {len(column)} owners for {len(records)} records.")
+        count = int(column.max(initial=-1)) + 1 if clients is None else clients
+        sizes = np.bincount(column, minlength=count)
+        if len(column) > 1 and (np.diff(column) < 0).any():
+            records = records.take(np.argsort(column, kind="stable"))
+        return cls(records, np.concatenate([[0], np.cumsum(sizes)]), None if names is None else tuple(names))
+
+    @classmethod
+    def by_site(cls, records: Records, site: Any) -> Federation:
+        """Split pooled records by a column of site names."""
+        names, owner = np.unique(np.asarray(site), return_inverse=True)
+        return cls.grouped(records, owner.reshape(-1), len(names), [str(name) for name in names])
+
+    @classmethod
+    def from_frame(cls, frame: Any, *, site: str, label: str, unit: str | None = None, **scores: str) -> Federation:
+        """Read a pandas or Arrow frame; say `score=`, `logits=` or `probs=` as for `fedcalib.read`."""
+        from fedcalib.io import from_frame
+
+        return from_frame(frame, site=site, label=label, unit=unit, **scores)
+
+    @classmethod
+    def dirichlet(cls, records: Records, clients: int, beta: float, seed: int) -> Federation:
+        """Simulate label skew: deal each class to clients by shares drawn from Dirichlet(beta).
+
+        `beta` near 0 gives clients of few classes, large `beta` an even split. Some clients may hold nothing.
+        """
+        if clients < 1 or not beta > 0:
+            raise InputError(f"Expected at least one client and beta > 0, found {clients} clients and beta = {beta}.")
+        rng = np.random.default_rng(seed)
+        owner = np.empty(len(records), dtype=np.int64)
+        for label in range(records.classes):
+            rows = np.flatnonzero(records.labels == label)
+            shares = rng.dirichlet(np.full(clients, beta))
+            dealt = np.repeat(np.arange(clients), rng.multinomial(len(rows), shares / shares.sum()))
+            owner[rows] = rng.permutation(dealt)
+        return cls.grouped(records, owner, clients)
+
+    @classmethod
+    def iid(cls, records: Records, clients: int, seed: int) -> Federation:
+        """Shuffle the records and deal them out evenly."""
+        owner = np.arange(len(records)) % clients
+        return cls.grouped(records, np.random.default_rng(seed).permutation(owner), clients)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def schema(self) -> Schema:
+        """Say what is public about this federation."""
+        return Schema(self.records.classes, len(self))
+
+    @property
+    def sizes(self) -> Ints:
+        """Count each client's records, (clients,)."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def owner(self) -> Ints:
+        """Number each record's client, (n,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def name(self, client: int) -> str:
+        """Say what a client is called."""
+        return self.names[client] if self.names is not None else f"client-{client}"
+
+    def client(self, client: int) -> Records:
+        """Look at one client's records."""
+        return self.records.take(slice(int(self.offsets[client]), int(self.offsets[client + 1])))
+
+    def clients(self) -> Iterator[Records]:
+        """Look at each client's records in turn."""
+        return (self.client(client) for client in range(len(self)))
+
+    def subset(self, members: Any) -> Federation:
+        """Keep only some clients, by mask or index."""
+        chosen = np.arange(len(self))[members]
+        keep = np.zeros(len(self), dtype=bool)
+        keep[chosen] = True
+        sizes = self.sizes[keep]
+        names = None if self.names is None else tuple(np.asarray(self.names, dtype=object)[keep])
+        rows = np.repeat(keep, self.sizes)
+        return Federation(self.records.take(rows), np.concatenate([[0], np.cumsum(sizes)]), names)
+
+    def where(self, rows: Any) -> Federation:
+        """Keep only some records; every client stays, perhaps with nothing."""
+        mask = np.zeros(len(self.records), dtype=bool)
+        mask[rows] = True
+        kept = np.concatenate([[0], np.cumsum(mask)])[self.offsets]
+        return Federation(self.records.take(mask), kept, self.names)
+
+    def split(self, share: float, seed: int) -> tuple[Federation, Federation]:
+        """Part each client's records at random: `share` of them held out, the rest kept."""
+        if not 0 < share < 1:
+            raise InputError(f"Expected a share between 0 and 1 to hold out, found {share}.")
+        rank = np.empty(len(self.records), dtype=np.int64)
+        order = np.lexsort((np.random.default_rng(seed).random(len(self.records)), self.owner))
+        rank[order] = np.arange(len(order)) - np.repeat(self.offsets[:-1], self.sizes)
+        held = rank < np.round(share * self.sizes)[self.owner]
+        return self.where(~held), self.where(held)
+
+    def one_a_unit(self, seed: int) -> Federation:
+        """Keep one record of each unit at each client, drawn at random, so that a unit counts as one record."""
+        if self.records.unit is None:
+            return self
+        order = np.random.default_rng(seed).permutation(len(self.records))
+        pairs = np.stack([self.owner[order], self.records.unit[order]])
+        _, first = np.unique(pairs, axis=1, return_index=True)
+        kept = self.where(order[first])
+        return replace(kept, records=replace(kept.records, unit=None))
+
+
+def _matrix(values: Any, name: str) -> Floats:
+    matrix = np.asarray(values)
+    if matrix.ndim != 2 or matrix.shape[1] < 2:
+        raise InputError(f"Expected {name} of shape (records, classes), found {matrix.shape}.")
+    if matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
+    return matrix
+
+
+def _labels(values: Any) -> Ints:
+    labels = np.asarray(values)
+    if labels.ndim != 1:
+        raise InputError(f"Expected one label a record, found an array of shape {labels.shape}.")
+    whole = labels.astype(np.int64)
+    if len(labels) and not (whole == labels).all():
+        raise InputError("Expected whole numbers as labels, found fractions; number the classes from 0.")
+    return whole
+
+
+def _units(values: Any) -> Ints | None:
+    return None if values is None else np.unique(np.asarray(values), return_inverse=True)[1].reshape(-1)
+
+
+def _columns(extra: Mapping[str, Any]) -> dict[str, Array]:
+    return {name: np.asarray(column) for name, column in extra.items()}
+
+
+def _check_probs(probs: Floats) -> None:
+    if probs.min() < 0 or probs.max() > 1:
+        raise InputError(
+            f"Expected probabilities between 0 and 1, found {probs.min():.6g} to {probs.max():.6g}; "
+            "if these are logits, say so."
+        )
+    off = np.abs(probs.sum(axis=1) - 1)
+    if off.max() > 1e-3:
+        row = int(off.argmax())
+        raise InputError(
+            f"Expected probabilities that sum to one, found {probs[row].sum():.6g} in row {row}; "
+            "if these are logits, say so."
+        )

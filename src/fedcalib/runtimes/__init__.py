@@ -1,0 +1,1 @@
+"""Runtimes: where clients are, one file each."""
