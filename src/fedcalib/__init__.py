@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedcalib.methods.fed_bin import FedBin as FedBin
     from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
     from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
+    from fedcalib.methods.platt import PlattScaling as PlattScaling
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
     from fedcalib.privacy.model import Mechanism as Mechanism
     from fedcalib.privacy.model import Privacy as Privacy
@@ -71,6 +72,7 @@ _HOME = {
     "OneShotTemperature": "methods.one_shot_temperature",
     "Open": "privacy.open",
     "Plan": "method",
+    "PlattScaling": "methods.platt",
     "Poisson": "cohort",
     "Privacy": "privacy.model",
     "Query": "query",

@@ -42,6 +42,7 @@ _HOME = {
     "FedBin": "methods.fed_bin",
     "OneShotTemperature": "methods.one_shot_temperature",
     "FederatedMetrics": "methods.federated_metrics",
+    "PlattScaling": "methods.platt",
     # artifacts
     "Identity": "artifacts.calibrator",
     "Steps": "artifacts.steps",
@@ -49,6 +50,8 @@ _HOME = {
     "MetricsReport": "artifacts.metrics_report",
     "Measured": "artifacts.metrics_report",
     "Reliability": "metrics.reliability",
+    "Platt": "artifacts.platt",
+    "Beta": "artifacts.platt",
 }
 
 _LOCAL: dict[str, type] = {}
