@@ -1,0 +1,155 @@
+"""What a page and its plots are made of: small frozen values that know nothing of tables, runs or files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+
+from fedcalib.errors import InputError
+from fedcalib.types import Floats
+
+Number: TypeAlias = float | None  # None and NaN both mean: there is no value to show
+Numbers: TypeAlias = Sequence[Number] | Floats
+Better: TypeAlias = Literal["lower", "higher"]
+
+
+@final
+@dataclass(frozen=True)
+class Measured:
+    """A number with the interval it lies in; whatever is missing is None."""
+
+    value: Number
+    low: Number = None
+    high: Number = None
+
+
+@final
+@dataclass(frozen=True)
+class Public:
+    """A count that everyone knew beforehand, so that showing it says nothing about the data."""
+
+    value: int
+
+
+Count: TypeAlias = int | Public | Measured | None  # exact, public, estimated under noise, or private
+
+
+@final
+@dataclass(frozen=True)
+class MetricRow:
+    """One metric before and after; `change` is the paired difference (after minus before) where it was measured."""
+
+    name: str
+    before: Measured | None = None
+    after: Measured | None = None
+    better: Better = "lower"
+    note: str = ""  # one line that says what the metric means
+    change: Measured | None = None
+
+    def __post_init__(self) -> None:
+        if self.better not in ("lower", "higher"):
+            raise InputError(f"Expected better='lower' or better='higher' for {self.name}, found {self.better!r}.")
+
+
+@final
+@dataclass(frozen=True)
+class SiteRow:
+    """One site's gap before and after; a site with too few records shows nothing else."""
+
+    site: str
+    before: Measured | None = None
+    after: Measured | None = None
+    records: Count = None
+    too_few: bool = False
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Diagram:
+    """One reliability diagram: per bin the mean confidence, what was observed, its interval and the count.
+
+    Bins without records hold None or NaN. Counts may be noisy (then say so) or None as a whole: not shown.
+    """
+
+    label: str
+    edges: Numbers  # (bins + 1,)
+    confidence: Numbers  # (bins,)
+    observed: Numbers  # (bins,)
+    low: Numbers | None = None  # (bins,): the interval of `observed`, widened by the privacy noise if there is any
+    high: Numbers | None = None
+    count: Numbers | None = None
+    ece_text: str = ""
+    noisy: bool = False  # the counts carry privacy noise
+
+    def __post_init__(self) -> None:
+        bins = len(self.edges) - 1
+        if bins < 1:
+            raise InputError(f"Expected at least two edges for {self.label!r}, found {len(self.edges)}.")
+        for name in ("confidence", "observed", "low", "high", "count"):
+            part = getattr(self, name)
+            if part is not None and len(part) != bins:
+                raise InputError(f"Expected {bins} values of {name} for {bins + 1} edges, found {len(part)}.")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A line with an optional band around it."""
+
+    label: str
+    x: Numbers
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+    text: str = ""  # said beside the label, such as an area with its interval
+
+    def __post_init__(self) -> None:
+        for name in ("y", "low", "high"):
+            part = getattr(self, name)
+            if part is not None and len(part) != len(self.x):
+                raise InputError(f"Expected {len(self.x)} values of {name} for {self.label!r}, found {len(part)}.")
+
+
+@final
+@dataclass(frozen=True)
+class Window:
+    """A value in one window of time, and whether it raised an alarm."""
+
+    label: str
+    value: Measured | None = None
+    alarm: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Contender:
+    """One method of a comparison with its value in each metric; the reference is what the others are held against."""
+
+    name: str
+    values: tuple[Measured | None, ...]
+    reference: bool = False
+
+
+def numbers(values: Numbers | None, size: int) -> Floats:
+    """Turn values into floats of that size, with NaN wherever there is nothing to show."""
+    if values is None:
+        return np.full(size, np.nan)
+    column = np.array([known(value) for value in values], dtype=np.float64)
+    return column.reshape(size)
+
+
+def known(value: Number) -> float:
+    """Give the number, or NaN where it is missing or not finite."""
+    return float(value) if value is not None and math.isfinite(value) else math.nan
+
+
+def parts(measured: Measured | None) -> tuple[float, float, float]:
+    """Give value, low and high, NaN where missing; an interval the wrong way round is turned."""
+    if measured is None:
+        return math.nan, math.nan, math.nan
+    low, high = known(measured.low), known(measured.high)
+    return (known(measured.value), high, low) if low > high else (known(measured.value), low, high)
