@@ -1,0 +1,215 @@
+"""The client of secure aggregation: one method a stage, a message in, a message out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import final
+
+from fedcalib.errors import InputError
+from fedcalib.secagg.enrolment import UNSIGNED, check_view, hash_of, open_session, share
+from fedcalib.secagg.errors import ProtocolError, WireError
+from fedcalib.secagg.history import check_latest, check_turn, record
+from fedcalib.secagg.identity import Directory, Identity
+from fedcalib.secagg.masking import (
+    check_present,
+    check_votes,
+    check_words,
+    mask,
+    open_boxes,
+    request_binding,
+    reveal,
+)
+from fedcalib.secagg.members import unpack
+from fedcalib.secagg.messages import (
+    Advert,
+    Confirmation,
+    MaskedVector,
+    MaskRequest,
+    RosterView,
+    SealedShares,
+    Survivors,
+    Unmasking,
+    UnmaskRequest,
+    survivors_statement,
+)
+from fedcalib.secagg.plan import Plan
+from fedcalib.secagg.policy import Policy
+from fedcalib.secagg.state import Circle, ClientState, Progress, Session
+from fedcalib.types import Words
+
+
+@final
+class Client:
+    """A site's side of the protocol for one run.
+
+    Every method is idempotent: the same request gets the same reply, another one for the same slot is refused. Write
+    `to_json` to disk before a reply leaves, so that a restart cannot answer the same slot a second time; the text
+    holds secrets.
+    """
+
+    def __init__(self, identity: Identity, directory: Directory, policy: Policy | None = None) -> None:
+        if directory.keys.get(identity.name) != identity.public:
+            raise InputError(
+                f"Expected the directory to hold the identity key of site {identity.name!r}, found another or none; "
+                "give every site the same directory."
+            )
+        self._identity = identity
+        self._directory = directory
+        self._policy = policy or Policy()
+        self._state = ClientState(identity.name)
+
+    def to_json(self) -> str:
+        """Write what the client remembers as JSON text; it holds secrets."""
+        return self._state.to_json()
+
+    @classmethod
+    def from_json(
+        cls, text: str | bytes, identity: Identity, directory: Directory, policy: Policy | None = None
+    ) -> Client:
+        """Go on where a client stopped."""
+        client = cls(identity, directory, policy)
+        client._state = ClientState.from_json(text)
+        if client._state.name != identity.name:
+            raise WireError(f"Expected the state of site {identity.name!r}, found that of {client._state.name!r}.")
+        return client
+
+    def keys(self, plan: Plan) -> Advert:
+        """Stage 1: draw fresh keys for a plan and sign their public halves."""
+        session = self._state.session
+        if session is not None and session.plan == plan:
+            return session.advert
+        if session is not None and (session.plan.run != plan.run or session.plan.setup >= plan.setup):
+            raise ProtocolError(
+                f"Expected a later setup of run {session.plan.run!r} than {session.plan.setup}, found setup "
+                f"{plan.setup} of run {plan.run!r}; count setups up, and keep one client a run."
+            )
+        self._policy.accept(plan)
+        session = open_session(plan, self._identity)
+        self._state = replace(self._state, session=session)
+        return session.advert
+
+    def shares(self, view: RosterView) -> SealedShares:
+        """Stage 2: check the neighbours' keys and share this client's secrets among them."""
+        session = self._session()
+        roster = hash_of(session.plan, view)
+        if session.circle is not None and session.sealed is not None:
+            _check_same(session.circle.roster, roster, "roster")
+            return session.sealed
+        self._policy.accept_roster(session.plan, view.size)
+        check_view(session.plan, view, roster, session.advert, self._directory)
+        session, sealed = share(session, view, roster, self._identity)
+        self._state = replace(self._state, session=session)
+        return sealed
+
+    def recall(self, request: MaskRequest) -> MaskedVector | None:
+        """Find the reply that was already given to a request; None if its vector has yet to be worked out."""
+        session, circle = self._shared()
+        _check_same(circle.roster, request.roster, "roster")
+        progress = _progress(session, request.slot)
+        if progress is None:
+            return None
+        _check_same(progress.binding, request_binding(session.plan, request), "roster")
+        if progress.masked is None:
+            raise ProtocolError("Expected no more requests for a vector whose survivors are confirmed, found one.")
+        return progress.masked
+
+    def mask(self, request: MaskRequest, words: Words) -> MaskedVector:
+        """Stage 3: mask a vector for one slot; a vector given later for the same request is ignored."""
+        earlier = self.recall(request)
+        if earlier is not None:
+            return earlier
+        session, circle = self._shared()
+        slot = session.plan.slots[request.slot]
+        secret = session.secrets[request.slot]
+        check_words(words, slot)
+        check_turn(self._state.history, slot, self._policy.renewed)
+        present = unpack(request.members, circle.size)
+        check_present(session.plan, circle, self._identity.name, present, "masked vectors")
+        if secret is None:
+            raise ProtocolError(f"Expected unused masks for step {slot.step}, found them used; ask for a new setup.")
+        held = open_boxes(circle, request, present)
+        binding = request_binding(session.plan, request)
+        vector = mask(words, secret, circle, request.slot, present, binding=binding)
+        masked = MaskedVector(binding, request.slot, circle.place, vector, UNSIGNED)
+        masked = replace(masked, signature=self._identity.sign(masked.statement))
+        self._advance(request.slot, Progress(binding, request.members, held, masked), confirmed=False)
+        return masked
+
+    def confirm(self, message: Survivors) -> Confirmation:
+        """Stage 4: sign the survivor set; only the first one that a slot is given."""
+        session, circle, progress = self._masked(message.slot, message.binding)
+        if progress.confirmation is not None:
+            _check_same(progress.survivors, message.survivors, "survivor set")
+            return progress.confirmation
+        check_latest(self._state.history, session.plan.slots[message.slot])
+        alive = unpack(message.survivors, circle.size)
+        if not alive <= unpack(progress.members, circle.size):
+            raise ProtocolError("Expected survivors among the members of the sum, found others.")
+        check_present(session.plan, circle, self._identity.name, alive, "unmasking")
+        signature = self._identity.sign(survivors_statement(message.binding, message.survivors))
+        confirmation = Confirmation(message.binding, message.slot, circle.place, signature)
+        # The server has the masked vector now, so the copy for retries can go.
+        progress = replace(progress, masked=None, survivors=message.survivors, confirmation=confirmation)
+        self._advance(message.slot, progress, confirmed=True)
+        return confirmation
+
+    def unmask(self, request: UnmaskRequest) -> Unmasking:
+        """Stage 4: reveal one share for each neighbour, once enough of them confirmed the same survivors."""
+        session, circle, progress = self._masked(request.slot, request.binding)
+        if progress.survivors is None:
+            raise ProtocolError("Expected a confirmed survivor set before unmasking, found none; send it first.")
+        if progress.unmasking is not None:
+            return progress.unmasking
+        check_latest(self._state.history, session.plan.slots[request.slot])
+        alive = unpack(progress.survivors, circle.size)
+        statement = survivors_statement(request.binding, progress.survivors)
+        check_votes(session.plan, circle, request.votes, statement, alive=alive, directory=self._directory)
+        seeds, keys = reveal(circle, request.slot, progress, alive)
+        unmasking = Unmasking(request.binding, request.slot, circle.place, seeds, keys, UNSIGNED)
+        unmasking = replace(unmasking, signature=self._identity.sign(unmasking.statement))
+        self._advance(request.slot, replace(progress, held=(), unmasking=unmasking), confirmed=True)
+        return unmasking
+
+    def _advance(self, at: int, progress: Progress, confirmed: bool) -> None:
+        """Note how far a slot has come; its masks are used, so its secrets are forgotten."""
+        session = self._session()
+        session = replace(
+            session,
+            progress=(*session.progress[:at], progress, *session.progress[at + 1 :]),
+            secrets=(*session.secrets[:at], None, *session.secrets[at + 1 :]),
+        )
+        history = record(self._state.history, session.plan.slots[at], confirmed)
+        self._state = replace(self._state, session=session, history=history)
+
+    def _session(self) -> Session:
+        if self._state.session is None:
+            raise ProtocolError("Expected a plan first, found a later message; start with the stage of keys.")
+        return self._state.session
+
+    def _shared(self) -> tuple[Session, Circle]:
+        session = self._session()
+        if session.circle is None:
+            raise ProtocolError("Expected a roster first, found a later message; go through the stage of shares.")
+        return session, session.circle
+
+    def _masked(self, slot: int, binding: bytes) -> tuple[Session, Circle, Progress]:
+        session, circle = self._shared()
+        progress = _progress(session, slot)
+        if progress is None:
+            raise ProtocolError("Expected a masked vector to have left first, found a request to unmask it.")
+        _check_same(progress.binding, binding, "roster")
+        return session, circle, progress
+
+
+def _progress(session: Session, slot: int) -> Progress | None:
+    if slot >= len(session.plan.slots):
+        raise ProtocolError(f"Expected one of the plan's {len(session.plan.slots)} slots, found slot {slot}.")
+    return session.progress[slot]
+
+
+def _check_same(before: bytes | None, now: bytes, what: str) -> None:
+    if before != now:
+        raise ProtocolError(
+            f"Expected the {what} that this client already answered for, found another; it answers for one only. "
+            "Abort the step and ask again as a new attempt, with fresh masks and fresh noise."
+        )

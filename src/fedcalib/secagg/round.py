@@ -1,0 +1,190 @@
+"""The server of one sum: stages 3 and 4 of the protocol for one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Set
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from fedcalib.secagg.binding import binding_of
+from fedcalib.secagg.errors import ProtocolError, WireError
+from fedcalib.secagg.identity import Directory
+from fedcalib.secagg.members import pack, unpack
+from fedcalib.secagg.messages import (
+    BOX_SIZE,
+    Confirmation,
+    MaskedVector,
+    MaskRequest,
+    SealedShares,
+    Survivors,
+    Unmasking,
+    UnmaskRequest,
+    Vote,
+    survivors_statement,
+)
+from fedcalib.secagg.recovery import Recovery
+from fedcalib.secagg.roster import Roster
+from fedcalib.secagg.shamir import SHARE_SIZE
+from fedcalib.types import Words
+
+
+@final
+@dataclass(frozen=True)
+class Total:
+    """The sum of the survivors' vectors modulo 2^64, and who they are."""
+
+    words: Words
+    survivors: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class RoundState:
+    """A round as it is saved."""
+
+    slot: int
+    members: bytes
+    masked: bytes
+    total: bytes
+    survivors: bytes | None
+    votes: tuple[Vote, ...]
+    unmaskings: tuple[Unmasking, ...]
+
+
+@final
+class Round:
+    """One slot on the server: it collects masked vectors, then confirmations, then shares, then reads the sum."""
+
+    def __init__(self, roster: Roster, directory: Directory, slot: int, members: frozenset[int]) -> None:
+        self._roster = roster
+        self._directory = directory
+        self.slot = slot
+        self._members = members
+        self.binding = binding_of(roster.plan, roster.hash, slot, pack(members, roster.size))
+        self._total: Words = np.zeros(roster.plan.slots[slot].length, np.uint64)
+        self._masked: set[int] = set()
+        self._survivors: bytes | None = None
+        self._votes: dict[int, bytes] = {}
+        self._unmaskings: dict[int, Unmasking] = {}
+
+    def requests(self, sealed: Mapping[int, SealedShares]) -> dict[str, MaskRequest]:
+        """Stage 3: ask every member for its masked vector, and pass on what its neighbours sealed for it."""
+        bitmap = pack(self._members, self._roster.size)
+        return {
+            self._roster.names[place]: MaskRequest(self._roster.hash, self.slot, bitmap, self._boxes(sealed, place))
+            for place in sorted(self._members)
+        }
+
+    def _boxes(self, sealed: Mapping[int, SealedShares], place: int) -> bytes:
+        cut = slice(self.slot * BOX_SIZE, (self.slot + 1) * BOX_SIZE)
+        senders = self._roster.neighbours(place, self._members)
+        return b"".join(sealed[sender].boxes[self._roster.rank(sender, place)][cut] for sender in senders)
+
+    def accept_masked(self, message: MaskedVector) -> None:
+        """Stage 3: add a masked vector to the sum."""
+        self._check(message.binding, message.place, self._members, self._masked)
+        if self._survivors is not None:
+            raise ProtocolError(
+                f"Expected masked vectors before the survivors were fixed, found that of "
+                f"{self._roster.names[message.place]!r} after; it counts as dropped."
+            )
+        if len(message.vector) != 8 * len(self._total):
+            raise ProtocolError(
+                f"Expected {len(self._total)} words from site {self._roster.names[message.place]!r}, "
+                f"found {len(message.vector) // 8}."
+            )
+        self._roster.verify(message.place, message.statement, message.signature, self._directory)
+        self._total += message.words
+        self._masked.add(message.place)
+
+    def close_masked(self) -> dict[str, Survivors]:
+        """Stage 4: fix the survivors and ask each of them to confirm the set."""
+        self._roster.require(self._members, self._masked, "masked vectors")
+        if self._survivors is None:
+            self._survivors = pack(self._masked, self._roster.size)
+        message = Survivors(self.binding, self.slot, self._survivors)
+        return {self._roster.names[place]: message for place in sorted(self._masked)}
+
+    def accept_confirmation(self, message: Confirmation) -> None:
+        """Stage 4: keep a survivor's signature on the set."""
+        survivors = self._fixed()
+        self._check(message.binding, message.place, self._masked, self._votes)
+        statement = survivors_statement(self.binding, survivors)
+        self._roster.verify(message.place, statement, message.signature, self._directory)
+        self._votes[message.place] = message.signature
+
+    def close_confirmations(self) -> dict[str, UnmaskRequest]:
+        """Stage 4: show each survivor that enough of its neighbours confirmed, and ask for its shares."""
+        self._fixed()
+        self._roster.require(self._members, self._votes.keys(), "confirmations")
+        return {self._roster.names[place]: self._unmask_request(place) for place in sorted(self._votes)}
+
+    def _unmask_request(self, place: int) -> UnmaskRequest:
+        # The client counts itself, so one vote fewer than the threshold is enough.
+        voters = self._roster.neighbours(place, self._votes.keys())[: self._roster.threshold - 1]
+        return UnmaskRequest(self.binding, self.slot, tuple(Vote(voter, self._votes[voter]) for voter in voters))
+
+    def accept_unmasking(self, message: Unmasking) -> None:
+        """Stage 4: keep a survivor's shares."""
+        recovery = self._recovery()
+        self._check(message.binding, message.place, self._votes.keys(), self._unmaskings)
+        seeds, keys = recovery.owed(message.place)
+        if len(message.seeds) != SHARE_SIZE * len(seeds) or len(message.keys) != SHARE_SIZE * len(keys):
+            raise ProtocolError(
+                f"Expected {len(seeds)} seed and {len(keys)} key shares from site "
+                f"{self._roster.names[message.place]!r}, found another number."
+            )
+        self._roster.verify(message.place, message.statement, message.signature, self._directory)
+        self._unmaskings[message.place] = message
+
+    def total(self) -> Total:
+        """Read the sum, once enough shares are there."""
+        recovery = self._recovery()
+        self._roster.require(self._members, self._unmaskings.keys(), "unmasking")
+        recovery.take(self._unmaskings.values())
+        words = recovery.unmask(self._total, self.binding)
+        return Total(words, tuple(self._roster.names[place] for place in sorted(self._masked)))
+
+    def _recovery(self) -> Recovery:
+        alive = unpack(self._fixed(), self._roster.size)
+        return Recovery(self._roster, self.slot, self._members, alive)
+
+    def _fixed(self) -> bytes:
+        if self._survivors is None:
+            raise ProtocolError("Expected the survivors to be fixed first; close the stage of masked vectors.")
+        return self._survivors
+
+    def _check(self, binding: bytes, place: int, expected: Set[int], seen: Container[int]) -> None:
+        if binding != self.binding:
+            raise ProtocolError(f"Expected a reply to this step and roster, found one from place {place} to another.")
+        if place not in expected:
+            raise ProtocolError(f"Expected a reply from a site that was asked, found one from place {place}.")
+        if place in seen:
+            raise ProtocolError(f"Expected one reply from site {self._roster.names[place]!r}, found a second.")
+
+    def state(self) -> RoundState:
+        """Give what must be saved of the round."""
+        return RoundState(
+            slot=self.slot,
+            members=pack(self._members, self._roster.size),
+            masked=pack(self._masked, self._roster.size),
+            total=self._total.astype("<u8", copy=False).tobytes(),
+            survivors=self._survivors,
+            votes=tuple(Vote(place, signature) for place, signature in sorted(self._votes.items())),
+            unmaskings=tuple(unmasking for _, unmasking in sorted(self._unmaskings.items())),
+        )
+
+    @classmethod
+    def restore(cls, roster: Roster, directory: Directory, state: RoundState) -> Round:
+        """Go on where a saved round stopped."""
+        restored = cls(roster, directory, state.slot, unpack(state.members, roster.size))
+        if len(state.total) != 8 * len(restored._total):
+            raise WireError("Expected a saved sum of the plan's length, found another.")
+        restored._total = np.frombuffer(state.total, "<u8").astype(np.uint64)
+        restored._masked = set(unpack(state.masked, roster.size))
+        restored._survivors = state.survivors
+        restored._votes = {vote.place: vote.signature for vote in state.votes}
+        restored._unmaskings = {unmasking.place: unmasking for unmasking in state.unmaskings}
+        return restored
