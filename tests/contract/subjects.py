@@ -1,0 +1,66 @@
+"""The axes of the product: every method, model and runtime that the contract holds to its word.
+
+To add a method, a model or a runtime, add one line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+import fedcalib as fc
+from fedcalib.loop import Runtime
+from fedcalib.query import Query
+
+METHODS: list[fc.Method] = [
+    fc.FedBin(),
+    fc.FedBin(bins=8, rounds=3, smoothing=0.0),
+    fc.OneShotTemperature(),
+    fc.OneShotTemperature(refinements=2),
+    fc.FederatedMetrics(),
+]
+
+MODELS: list[fc.Privacy] = [
+    fc.Open(),
+    fc.SecAgg(),
+    fc.DistributedDP(epsilon=1.0),
+    fc.DistributedDP(epsilon=1.0, delta=1e-5),
+]
+
+RUNTIMES: list[Callable[[fc.Federation], Runtime]] = [
+    fc.InProcess,
+]
+
+SCHEMAS = [fc.Schema(classes=2, clients=5), fc.Schema(classes=4, clients=5)]
+
+
+def name(subject: object) -> str:
+    """Name a subject in a test's id."""
+    return subject.__name__ if isinstance(subject, type) else repr(subject)
+
+
+def planned_queries() -> Iterator[tuple[str, Query]]:
+    """Every query that some method plans, once for each shape of data."""
+    seen = set()
+    for method in METHODS:
+        for schema in SCHEMAS:
+            try:
+                plan = fc.Plan.of(method, schema)
+            except fc.errors.InputError:  # a binary method says so when it meets four classes
+                continue
+            for query in plan.queries:
+                mark = f"{type(query).__name__}-{schema.classes}-{sorted(query.blocks)}"
+                if mark not in seen:
+                    seen.add(mark)
+                    yield mark, query
+
+
+def federation(classes: int, clients: int = 5, records: int = 400, seed: int = 0) -> fc.Federation:
+    """Over-confident logits of correlated labels, unevenly spread over clients."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=records)
+    logits = rng.normal(size=(records, classes)) * 2
+    logits[np.arange(records), labels] += 2.5
+    data = fc.Records.of_logits(2 * logits, labels)
+    return fc.Federation.dirichlet(data, clients, 1.0, seed)

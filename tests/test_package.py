@@ -1,0 +1,67 @@
+"""The package as a whole: its public names, and what importing it costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fedcalib as fc
+
+HEAVY = {
+    "torch",
+    "matplotlib",
+    "pyarrow",
+    "scipy",
+    "opendp",
+    "dp_accounting",
+    "flwr",
+    "sklearn",
+    "pandas",
+    "rich",
+    "typer",
+}
+
+
+def test_public_names_are_sorted_documented_and_typed() -> None:
+    assert fc.__all__ == sorted(fc.__all__)
+    source = Path(fc.__file__).read_text()
+    typed = [
+        alias.asname
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedcalib.")
+        for alias in node.names
+    ]
+    assert sorted(typed) == fc.__all__  # what type checkers see is what runs
+    for name in fc.__all__:
+        assert name == "Flow" or getattr(fc, name).__doc__, name  # an alias of a generator type has no docstring
+
+
+def test_unknown_names_are_refused() -> None:
+    assert not hasattr(fc, "nonsense")
+    assert "FedBin" in dir(fc)
+
+
+def imported(code: str) -> set[str]:
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return {name.split(".")[0] for name in out.stdout.split()}
+
+
+def test_import_is_light() -> None:
+    assert not HEAVY & imported("import fedcalib")
+
+
+def test_vocabulary_is_light() -> None:
+    """Everything that a run touches before noise or files come in needs numpy only."""
+    assert not HEAVY & imported("import fedcalib as fc; fc.run, fc.FedBin, fc.SecAgg, fc.DistributedDP, fc.InProcess")
+
+
+def test_loading_an_artifact_needs_numpy_only(tmp_path: Path) -> None:
+    from fedcalib.artifacts.scaling import Temperature
+
+    path = Temperature(2.0).save(tmp_path / "t.json")
+    code = f"import fedcalib, numpy; a = fedcalib.load({str(path)!r}); assert a(numpy.array([0.9])) < 0.9"
+    assert not HEAVY & imported(code)
