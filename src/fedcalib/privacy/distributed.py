@@ -8,18 +8,16 @@ from fractions import Fraction
 from math import ceil, exp, expm1, log2, sqrt
 from typing import final
 
-import numpy as np
-
 from fedcalib.accounting import Concentrated, Event, Pure, distributed_gaussian_rho, rho_for
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.method import Plan
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.ring import MODULUS, grid_total, unwrap, wrap
+from fedcalib.privacy.ring import MODULUS, grid_total, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation, Records
-from fedcalib.types import Array, Floats, Ints
+from fedcalib.types import Array, Floats
 
 _BITS = 20  # real blocks: their largest entry spans at least 2^20 grid steps
 _SMALLEST_SHARE = 4.0  # grid steps; a sum of such discrete Gaussians is one, but for less than 1e-60
@@ -49,15 +47,9 @@ class PolyaShares(Mechanism):
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Add as many shares as there are clients; their sum has the same law with all counts multiplied."""
-        noise = self._noise(query, len(federation), randomness.derive("noise"))
+        shares, stream = Fraction(len(federation), self.floor), randomness.derive("noise")
+        noise = noise_a_block(query, self.widths, lambda width, size: stream.polya(shares, width, size))
         return wrap(grid_total(query, federation, randomness, self.scales) + noise)
-
-    def _noise(self, query: Query, clients: int, randomness: Randomness) -> Ints:
-        shares = Fraction(clients, self.floor)
-        draws = [
-            randomness.derive(name).polya(shares, self.widths[name], block.size) for name, block in query.blocks.items()
-        ]
-        return np.concatenate(draws)
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
         """Take the ring sum out of fixed point; the noise of n shares is n / floor times as wide in variance."""
@@ -97,13 +89,9 @@ class GaussianShares(Mechanism):
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Add noise as wide as that of one share a client."""
-        wider = sqrt(len(federation))
-        stream = randomness.derive("noise")
-        draws = [
-            stream.derive(name).discrete_gaussian(self.sigmas[name] * wider, block.size)
-            for name, block in query.blocks.items()
-        ]
-        return wrap(grid_total(query, federation, randomness, self.scales) + np.concatenate(draws))
+        wider, stream = sqrt(len(federation)), randomness.derive("noise")
+        noise = noise_a_block(query, self.sigmas, lambda sigma, size: stream.discrete_gaussian(sigma * wider, size))
+        return wrap(grid_total(query, federation, randomness, self.scales) + noise)
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
         """Take the ring sum out of fixed point."""

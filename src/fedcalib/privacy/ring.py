@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -26,6 +28,13 @@ def grid_total(query: Query, federation: Federation, randomness: Randomness, sca
             f"Expected sums below 2^62 grid steps, found {largest:.3g}; the message was not sent. Use a coarser scale."
         )
     return total.astype(np.int64)
+
+
+def noise_a_block(query: Query, widths: Mapping[str, float], draw: Callable[[float, int], Ints]) -> Ints:
+    """Draw noise for every cell, (size,), with one call for each run of blocks that share a width."""
+    cells = [(widths[name], block.size) for name, block in query.blocks.items()]
+    runs = [(width, sum(size for _, size in run)) for width, run in groupby(cells, key=itemgetter(0))]
+    return np.concatenate([draw(width, size) for width, size in runs])
 
 
 def wrap(values: Ints) -> Words:
