@@ -1,0 +1,276 @@
+"""Files and frames as tables: the names of their columns, and their rows a batch at a time."""
+
+from __future__ import annotations
+
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from glob import glob
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fedcalib.errors import InputError
+
+BATCH = 1 << 16  # rows handled at once
+_BLOCK = 1 << 23  # bytes of text handled at once
+_KINDS = ".csv, .csv.gz, .tsv, .parquet or .npz"
+
+
+class Table(ABC):
+    """Named columns, read a batch of rows at a time; a batch maps names to Arrow arrays."""
+
+    @property
+    @abstractmethod
+    def file(self) -> str:
+        """Say what to call this table in a message."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Name the columns, in order."""
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        """Walk through some of the columns."""
+
+
+@final
+@dataclass(frozen=True)
+class CsvTable(Table):
+    """A file of separated text. Every cell stays text here, so that nothing is lost or guessed."""
+
+    path: Path
+    separator: str
+
+    @property
+    def file(self) -> str:
+        """Give the path."""
+        return str(self.path)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Read the first line."""
+        with self._reader(None) as reader:
+            return tuple(reader.schema.names)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        """Read block after block."""
+        with self._reader(columns) as reader:
+            for batch in reader:
+                yield dict(zip(columns, batch.columns, strict=True))
+
+    @contextmanager
+    def _reader(self, columns: Sequence[str] | None) -> Iterator[Any]:
+        ragged: list[Any] = []
+        try:
+            with _explained(self.path, "CSV"), self._open(columns, ragged) as reader:
+                yield reader
+        except InputError as error:
+            if not ragged:
+                raise
+            row = ragged[0]
+            raise InputError(
+                f"Expected {row.expected_columns} cells a row in {self.path}, as in its header, "
+                f"found {row.actual_columns} in row {row.number - 1}; repair the file."
+            ) from error
+
+    def _open(self, columns: Sequence[str] | None, ragged: list[Any]) -> Any:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        def note(row: Any) -> str:  # raising in here would be lost on the way through Arrow
+            ragged.append(row)
+            return "error"
+
+        types = {} if columns is None else dict.fromkeys(columns, pa.string())
+        return csv.open_csv(
+            self.path,
+            read_options=csv.ReadOptions(block_size=_BLOCK, use_threads=False),  # threads would lose row numbers
+            parse_options=csv.ParseOptions(delimiter=self.separator, invalid_row_handler=note),
+            convert_options=csv.ConvertOptions(
+                column_types=types, include_columns=columns, strings_can_be_null=False, null_values=[]
+            ),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class ParquetTable(Table):
+    """A Parquet file."""
+
+    path: Path
+
+    @property
+    def file(self) -> str:
+        """Give the path."""
+        return str(self.path)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Read the footer."""
+        from pyarrow.parquet import ParquetFile
+
+        with _explained(self.path, "Parquet"), ParquetFile(self.path) as opened:
+            return tuple(opened.schema_arrow.names)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        """Read row group after row group."""
+        from pyarrow.parquet import ParquetFile
+
+        with _explained(self.path, "Parquet"), ParquetFile(self.path) as opened:
+            for batch in opened.iter_batches(BATCH, columns=list(columns)):
+                yield {name: batch.column(name) for name in columns}
+
+
+@final
+@dataclass(frozen=True)
+class NpzTable(Table):
+    """Arrays of one length in an NPZ file; a matrix `m` stands for the columns `m_0`, `m_1`, ..."""
+
+    path: Path
+
+    @property
+    def file(self) -> str:
+        """Give the path."""
+        return str(self.path)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Read the arrays' headers."""
+        return tuple(self._homes)
+
+    @cached_property
+    def _homes(self) -> dict[str, tuple[str, int | None]]:
+        """Say in which array, and in which of its columns, each column lives."""
+        with _explained(self.path, "NPZ"), zipfile.ZipFile(self.path) as archive:
+            shapes = {entry.removesuffix(".npy"): _shape(archive, entry) for entry in archive.namelist()}
+        homes: dict[str, tuple[str, int | None]] = {}
+        for name, shape in shapes.items():
+            if len(shape) == 2:
+                homes |= {f"{name}_{column}": (name, column) for column in range(shape[1])}
+            elif len(shape) == 1:
+                homes[name] = (name, None)
+        return homes
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        """Read the arrays that are needed, then walk through them."""
+        import pyarrow as pa
+
+        with _explained(self.path, "NPZ"), np.load(self.path, allow_pickle=False) as arrays:
+            loaded = {name: arrays[name] for name in {self._homes[column][0] for column in columns}}
+        lengths = {name: len(array) for name, array in loaded.items()}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"Expected arrays of one length in {self.path}, found {lengths}.")
+        whole = {name: _column(loaded, self._homes[name]) for name in columns}
+        for start in range(0, max(lengths.values(), default=0), BATCH):
+            yield {name: pa.array(np.ascontiguousarray(c[start : start + BATCH])) for name, c in whole.items()}
+
+
+@final
+@dataclass(frozen=True)
+class FrameTable(Table):
+    """A pandas, Arrow or Polars frame."""
+
+    frame: Any  # an Arrow table
+
+    @classmethod
+    def of(cls, frame: Any) -> FrameTable:
+        """Take whatever Arrow can take."""
+        import pyarrow as pa
+
+        try:
+            return cls(pa.table(frame))
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise InputError(f"Expected a pandas or Arrow frame, found {type(frame).__name__}: {error}") from error
+
+    @property
+    def file(self) -> str:
+        """Call it what it is."""
+        return "the frame"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Ask the frame."""
+        return tuple(self.frame.column_names)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        """Walk through the frame."""
+        for batch in self.frame.select(list(columns)).to_batches(BATCH):
+            yield {name: batch.column(name) for name in columns}
+
+
+def expand(paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
+    """List the files that are meant: paths as they are, and patterns such as 'scores/*.csv' written out."""
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    files: list[Path] = []
+    for path in given:
+        text = str(path)
+        pattern = any(sign in text for sign in "*?[") and not Path(text).exists()
+        found = sorted(glob(text)) if pattern else [text]  # noqa: PTH207 - Path.glob refuses absolute patterns
+        if not found:
+            raise InputError(f"Expected files that match {text}, found none.")
+        files += map(Path, found)
+    if not files:
+        raise InputError("Expected at least one file, found none.")
+    return tuple(files)
+
+
+def open_table(path: Path) -> Table:
+    """Choose how to read a file by how its name ends, once it is there and readable."""
+    try:
+        if path.is_dir():
+            raise InputError(
+                f"Expected a file, found the directory {path}; give the files in it, such as {path}/*.csv."
+            )
+        with path.open("rb") as file:
+            empty = not file.read(1)
+    except OSError as error:
+        raise InputError(f"Expected to read {path}, found: {error.strerror or error}.") from error
+    if empty:
+        raise InputError(f"Expected records in {path}, found an empty file.")
+    return _by_suffix(path)
+
+
+def _by_suffix(path: Path) -> Table:
+    name = path.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return CsvTable(path, ",")
+    if name.endswith((".tsv", ".tsv.gz")):
+        return CsvTable(path, "\t")
+    if name.endswith((".parquet", ".pq")):
+        return ParquetTable(path)
+    if name.endswith(".npz"):
+        return NpzTable(path)
+    raise InputError(f"Expected a file that ends in {_KINDS}, found {path}; convert it first.")
+
+
+@contextmanager
+def _explained(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a reader raises into one error that names the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise InputError(f"Expected a whole, valid {kind} file in {path}, found: {reason}") from error
+
+
+def _shape(archive: zipfile.ZipFile, entry: str) -> tuple[int, ...]:
+    """Read an array's shape without its content."""
+    from numpy.lib import format as npy
+
+    with archive.open(entry) as file:
+        version = npy.read_magic(file)
+        shape, _, _ = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
+    return tuple(shape)
+
+
+def _column(arrays: Mapping[str, Any], home: tuple[str, int | None]) -> Any:
+    name, column = home
+    return arrays[name] if column is None else arrays[name][:, column]
