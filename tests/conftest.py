@@ -1,0 +1,20 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("fedcalib", deadline=None)  # a busy machine is not a failure
+settings.load_profile("fedcalib")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data that lies beside the repository."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("real data not found: this test reads ../shared/data, beside the repository")
+    return folder
