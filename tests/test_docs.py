@@ -1,0 +1,77 @@
+"""Every code block in the README and the docs runs.
+
+`python` blocks of a page share one namespace, `sh` blocks one directory; both find files of scored records there, as
+the pages assume. Other blocks (`text`, `json`, `toml`, `console`) are for reading: output, settings, and commands that
+need a whole machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedcalib as fc
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
+KINDS = {"python", "sh", "text", "json", "toml", "console", "html", "bibtex", "ini", "mermaid"}
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text())]
+
+
+def write_scores(folder: Path) -> None:
+    """Three hospitals with an over-confident binary model, one file each; and one file of three-class logits."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    (folder / "scores").mkdir()
+    for name, shift in (("north", -0.3), ("south", 0.0), ("west", 0.4)):
+        odds = rng.normal(shift, 1.0, 600)
+        label = (rng.random(600) < 1 / (1 + np.exp(-odds))).astype(int)
+        score = 1 / (1 + np.exp(-2.2 * odds))
+        table = {"hospital": [name] * 600, "score": score, "label": label, "patient": np.arange(600) // 2}
+        pq.write_table(pa.table(table), folder / "scores" / f"{name}.parquet")
+    labels = rng.integers(3, size=900)
+    logits = 2 * (rng.normal(size=(900, 3)) + 1.2 * np.eye(3)[labels])
+    columns = {f"logit_{k}": logits[:, k] for k in range(3)}
+    pq.write_table(pa.table({"site": np.arange(900) % 6, "label": labels, **columns}), folder / "logits.parquet")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_scores(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDCALIB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    space: dict[str, object] = {"__name__": "docs"}
+    for kind, code in blocks(page):
+        assert kind in KINDS, f"say what kind of block this is: {code[:60]!r}"
+        if kind == "python":
+            exec(compile(code, str(page), "exec"), space)
+        elif kind == "sh":
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", code], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    prose = BLOCK.sub("", page.read_text())
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
+        if not target.startswith(("http", "mailto")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_public_names_are_mentioned() -> None:
+    """A public name that no page mentions is a name that nobody finds."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    assert [name for name in fc.__all__ if not re.search(rf"\b{name}\b", text)] == []
