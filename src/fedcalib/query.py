@@ -140,6 +140,15 @@ class Query(ABC):
         raise RefusedError(f"{type(self).__name__} asks about whole clients, so there are no terms of single records.")
 
     @property
+    def sufficient(self) -> Query:
+        """Give the shortest question whose exact answer tells this one's; models without noise ask that instead."""
+        return self
+
+    def expand(self, exact: Array) -> Array:
+        """Work out this question's answer, (size,), from the exact answer to the sufficient one."""
+        return exact
+
+    @property
     def size(self) -> int:
         """Count the cells of the whole message."""
         return sum(block.size for block in self.blocks.values())
@@ -221,6 +230,17 @@ class Join(Query):
     def blocks(self) -> Mapping[str, Block]:
         """Name each part's blocks after the part."""
         return {f"{i}.{name}": block for i, part in enumerate(self.parts) for name, block in part.blocks.items()}
+
+    @property
+    def sufficient(self) -> Query:
+        """Shorten each part."""
+        return Join(tuple(part.sufficient for part in self.parts))
+
+    def expand(self, exact: Array) -> Array:
+        """Expand each part."""
+        edges = np.cumsum([0, *(part.sufficient.size for part in self.parts)])
+        pieces = (exact[start:stop] for start, stop in pairwise(edges))
+        return np.concatenate([part.expand(piece) for part, piece in zip(self.parts, pieces, strict=True)])
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
         """Sum each part on its own."""

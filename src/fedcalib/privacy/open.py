@@ -31,13 +31,17 @@ class Exact(Mechanism):
         """Sum this client's terms."""
         return self.gather(query, Federation.of([records]), randomness)
 
+    def width(self, query: Query) -> int:
+        """Count the cells of a share: the sufficient ones."""
+        return query.sufficient.size
+
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Sum all terms at once."""
-        return query.total(federation, randomness).astype(np.float64)
+        return query.sufficient.total(federation, randomness).astype(np.float64)
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
         """Take the total as it is."""
-        return total, np.zeros(query.size)
+        return query.expand(total), np.zeros(query.size)
 
     def event(self, query: Query, cohort: Cohort) -> Event | None:
         """Claim nothing."""

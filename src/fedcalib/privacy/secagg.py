@@ -36,13 +36,17 @@ class FixedPoint(Mechanism):
         """Put this client's sum into the ring."""
         return self.gather(query, Federation.of([records]), randomness)
 
+    def width(self, query: Query) -> int:
+        """Count the cells of a share: the sufficient ones."""
+        return query.sufficient.size
+
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Put all clients' sums into the ring."""
-        return wrap(grid_total(query, federation, randomness, self.scales))
+        return wrap(grid_total(query.sufficient, federation, randomness, self.scales))
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
         """Take the ring sum out of fixed point."""
-        return unwrap(total, query, self.scales), np.zeros(query.size)
+        return query.expand(unwrap(total, query.sufficient, self.scales)), np.zeros(query.size)
 
     def event(self, query: Query, cohort: Cohort) -> Event | None:
         """Claim nothing: an exact sum has no epsilon."""
@@ -72,7 +76,8 @@ class SecAgg(Privacy):
     def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Mechanism:
         """Choose the grid."""
         fine = float(1 << self.bits)
-        return FixedPoint({name: 1.0 if block.integral else fine for name, block in query.blocks.items()})
+        blocks = query.sufficient.blocks
+        return FixedPoint({name: 1.0 if block.integral else fine for name, block in blocks.items()})
 
     def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
         """Promise that only sums are seen."""
