@@ -14,6 +14,11 @@ _STEP: Final = 0.125  # of the trapezoidal rule; its error falls like e^(-pi^2/s
 _REACH: Final = 40.0  # where e^-reach is below the last bit of a float
 
 
+def discrete_laplace_variance(scale: float) -> float:
+    """Give the variance of integers k with probability proportional to e^(-|k|/scale)."""
+    return 2 * exp(-1 / scale) / expm1(-1 / scale) ** 2
+
+
 def polya_epsilon(survivors: float, a: float, sensitivity: int = 1, cells: int = 1) -> float:
     """Say what shares of discrete Laplace noise P(k) ~ e^(-a|k|) guarantee if only a part of them arrives.
 

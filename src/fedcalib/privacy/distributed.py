@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, exp, expm1, log2, sqrt
+from math import ceil, log2, sqrt
 from typing import final
 
 from fedcalib.accounting import Concentrated, Event, Pure, distributed_gaussian_rho, rho_for
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.method import Plan
+from fedcalib.noise_laws import discrete_laplace_variance
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.ring import MODULUS, grid_total, noise_a_block, unwrap, wrap
+from fedcalib.privacy.ring import MODULUS, grid, grid_total, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation, Records
 from fedcalib.types import Array, Floats
 
-_BITS = 20  # real blocks: their largest entry spans at least 2^20 grid steps
 _SMALLEST_SHARE = 4.0  # grid steps; a sum of such discrete Gaussians is one, but for less than 1e-60
 
 
@@ -54,7 +54,7 @@ class PolyaShares(Mechanism):
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
         """Take the ring sum out of fixed point; the noise of n shares is n / floor times as wide in variance."""
         variances = {
-            name: clients / self.floor * _laplace_variance(width) / self.scales[name] ** 2
+            name: clients / self.floor * discrete_laplace_variance(width) / self.scales[name] ** 2
             for name, width in self.widths.items()
         }
         return unwrap(total, query, self.scales), query.spread(variances)
@@ -138,7 +138,7 @@ class DistributedDP(Privacy):
         return self._laplace(query, shares, cohort) if self.delta == 0 else self._gaussian(query, shares, cohort)
 
     def _laplace(self, query: Query, shares: Mapping[str, float], cohort: Cohort) -> PolyaShares:
-        scales = {name: _grid(block) for name, block in query.blocks.items()}
+        scales = {name: grid(block) for name, block in query.blocks.items()}
         widths = {
             name: block.bound.l1 * scales[name] / (self.epsilon * shares[name]) for name, block in query.blocks.items()
         }
@@ -149,7 +149,7 @@ class DistributedDP(Privacy):
         scales, sigmas = {}, {}
         for name, block in query.blocks.items():
             share_of_one = block.bound.l2 / sqrt(2 * rho * shares[name] * cohort.floor)
-            scales[name] = max(_grid(block), 2.0 ** ceil(log2(_SMALLEST_SHARE / share_of_one)))
+            scales[name] = max(grid(block), 2.0 ** ceil(log2(_SMALLEST_SHARE / share_of_one)))
             sigma = share_of_one * scales[name]
             corrected = _gaussian_rho(block, scales[name], sigma, cohort.floor) / (rho * shares[name])
             sigmas[name] = sigma * sqrt(max(corrected, 1.0))
@@ -165,15 +165,6 @@ class DistributedDP(Privacy):
             "noisy sum only. Assumes that at least that many clients add their share as agreed."
         )
         return Spending("DistributedDP", plan.unit, self.epsilon, self.delta, "add/remove", False, statement)
-
-
-def _grid(block: Block) -> float:
-    """Count blocks stay whole numbers; real ones get a grid of powers of two below their largest entry."""
-    return 1.0 if block.integral else 2.0 ** (_BITS - ceil(log2(block.bound.linf)))
-
-
-def _laplace_variance(width: float) -> float:
-    return 2 * exp(-1 / width) / expm1(-1 / width) ** 2
 
 
 def _gaussian_rho(block: Block, scale: float, sigma: float, shares: int) -> float:

@@ -35,13 +35,17 @@ class Mechanism(ABC):
     def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
         """Make one client's share of the total."""
 
+    def width(self, query: Query) -> int:
+        """Count the cells of a share."""
+        return query.size
+
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Sum all clients' shares; override where the law of the sum is known."""
         total: Array | None = None
         for client, records in enumerate(federation.clients()):
             share = self.encode(query, records, randomness.derive("client", client))
             total = share.copy() if total is None else np.add(total, share, out=total)
-        return self.encode(query, federation.client(0), randomness) * 0 if total is None else total
+        return np.zeros(self.width(query), dtype=np.int64) if total is None else total
 
     @abstractmethod
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
+from math import ceil, log2
 from operator import itemgetter
 from typing import Final
 
 import numpy as np
 
 from fedcalib.errors import RefusedError
-from fedcalib.query import Query
+from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation
 from fedcalib.types import Array, Floats, Ints, Words
 
 MODULUS: Final = 1 << 64
 LARGEST: Final = 1 << 62  # sums stay below a quarter of the ring, so that a wrapped sum cannot pass for a real one
+_BITS: Final = 20  # a real block's largest entry spans at least so many bits of grid steps
+
+
+def grid(block: Block) -> float:
+    """Say how many grid steps make one: counts stay whole, reals get a power of two that resolves their largest entry.
+
+    That entry spans at least 2^20 steps.
+    """
+    return 1.0 if block.integral else 2.0 ** (_BITS - ceil(log2(block.bound.linf)))
 
 
 def grid_total(query: Query, federation: Federation, randomness: Randomness, scales: Mapping[str, float]) -> Ints:

@@ -1,0 +1,102 @@
+"""Noise at the source: each source adds discrete Laplace noise of its own, and trusts nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import final
+
+from fedcalib.accounting import Event, Pure
+from fedcalib.cohort import Cohort, Participation
+from fedcalib.errors import InputError
+from fedcalib.method import Plan
+from fedcalib.noise_laws import discrete_laplace_variance
+from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
+from fedcalib.privacy.ring import grid, grid_total, noise_a_block
+from fedcalib.query import Query
+from fedcalib.randomness import Randomness
+from fedcalib.records import Federation, Records
+from fedcalib.types import Array, Floats
+
+
+@final
+@dataclass(frozen=True)
+class LaplaceTerms(Mechanism):
+    """Add discrete Laplace noise of `widths[b]` grid steps to each cell of a source's own sum.
+
+    A unit moves block b by at most l1_b * scale_b grid steps, since every term is cut to integers toward zero on its
+    own. So each source's message is (sum of l1_b * scale_b / width_b)-differentially private, whoever reads it.
+    """
+
+    scales: Mapping[str, float]
+    widths: Mapping[str, float]
+
+    @property
+    def modulus(self) -> int | None:
+        """Let the server see each noisy term."""
+        return None
+
+    def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
+        """Add noise to this source's sum, in grid steps."""
+        noise = noise_a_block(query, self.widths, randomness.derive("noise").discrete_laplace)
+        return grid_total(query, Federation.of([records]), randomness, self.scales) + noise
+
+    def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
+        """Add the noise of all sources at once: n discrete Laplace variables make a Polya variable of shape n."""
+        total = grid_total(query, federation, randomness, self.scales)
+        if not len(federation):
+            return total
+        stream = randomness.derive("noise")
+        return total + noise_a_block(query, self.widths, lambda w, size: stream.polya(len(federation), w, size))
+
+    def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
+        """Take the sum off the grid."""
+        variances = {
+            name: clients * discrete_laplace_variance(width) / self.scales[name] ** 2
+            for name, width in self.widths.items()
+        }
+        return total / query.spread(self.scales), query.spread(variances)
+
+    def event(self, query: Query, cohort: Cohort) -> Event | None:
+        """Add up the blocks."""
+        return Pure(sum(b.bound.l1 * self.scales[name] / self.widths[name] for name, b in query.blocks.items()))
+
+
+@final
+@dataclass(frozen=True)
+class SourceLaplace(Privacy):
+    """Each source adds discrete Laplace noise to its own sums: pure epsilon, and it holds whoever colludes.
+
+    The server sees each source's noisy sums, so the noise of a total grows with the number of sources. `epsilon` is the
+    total of a run.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < inf:
+            raise InputError(f"Expected epsilon above 0, found {self.epsilon}.")
+
+    @property
+    def private(self) -> bool:
+        """Hide exact counts."""
+        return True
+
+    def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Mechanism:
+        """Share epsilon among the blocks, by weight."""
+        shares = plan.shares(query, participation)
+        scales = {name: grid(block) for name, block in query.blocks.items()}
+        widths = {
+            name: block.bound.l1 * scales[name] / (self.epsilon * shares[name]) for name, block in query.blocks.items()
+        }
+        return LaplaceTerms(scales, widths)
+
+    def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
+        """Promise the whole budget, whatever the number of queries."""
+        statement = (
+            f"Differential privacy with epsilon = {self.epsilon:g} (pure) for {protected(plan.unit)} (add/remove): "
+            "each source adds discrete Laplace noise to its own sums before they leave. It holds whoever colludes, the "
+            "server and all other sources included. A unit present at several sources pays at each of them."
+        )
+        return Spending("SourceLaplace", plan.unit, self.epsilon, 0.0, "add/remove", False, statement)
