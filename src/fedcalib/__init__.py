@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedcalib.cohort import Everyone as Everyone
     from fedcalib.cohort import Poisson as Poisson
     from fedcalib.io import read as read
+    from fedcalib.ledger import Ledger as Ledger
     from fedcalib.loop import Result as Result
     from fedcalib.loop import Runtime as Runtime
     from fedcalib.loop import run as run
@@ -67,6 +68,7 @@ _HOME = {
     "Identity": "artifacts.calibrator",
     "InProcess": "runtimes.in_process",
     "Join": "query",
+    "Ledger": "ledger",
     "Mechanism": "privacy.model",
     "Method": "method",
     "OneShotTemperature": "methods.one_shot_temperature",

@@ -7,6 +7,7 @@
     ├── TranscriptError    a transcript does not belong to this run, or is damaged
     ├── WireError          a message or a saved file does not decode
     ├── BudgetError        a ledger has too little left
+    ├── LedgerError        a ledger cannot be read or written, or was tampered with
     ├── PolicyError        a client declined to answer
     └── TooFewClients      fewer clients answered than the cohort promises
 
@@ -42,6 +43,10 @@ class WireError(FedcalibError):
 
 class BudgetError(FedcalibError):
     """A ledger has too little left for what was asked."""
+
+
+class LedgerError(FedcalibError):
+    """A ledger cannot be read or written, or was tampered with."""
 
 
 class PolicyError(FedcalibError):

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, final
 
 from fedcalib import wire
 from fedcalib.answer import Answer
+from fedcalib.bill import Bill
 from fedcalib.cohort import Cohort, Everyone, Participation
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy.model import Mechanism, Privacy, Spending
@@ -64,7 +65,10 @@ class Debits(Protocol):
     """Whatever keeps a budget: it is debited before anything is released."""
 
     def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
-        """Set the run's spending aside, once, or refuse."""
+        """Set spending aside, once for each run and attempt, or refuse.
+
+        Attempt 0 is the whole run; attempt n pays for the n-th question that had to be asked again.
+        """
 
 
 @final
@@ -123,6 +127,8 @@ def run(
     log = Transcript.open(transcript)
     header = log.begin(_header(method, privacy, drawn, schema, source))
     name = str(header["run"])
+    once = drawn.appearances(len(plan.queries)) == 1
+    bill = Bill(spending, tuple(zip(mechanisms, plan.queries, strict=True)), cohort, once)
     if ledger is not None and spending.epsilon is not None:
         ledger.debit(name, account, spending)
 
@@ -135,7 +141,8 @@ def run(
             return answer
         attempt = log.attempts(index)
         if attempt and ledger is not None and spending.epsilon is not None:
-            ledger.debit(name, account, spending, attempt=attempt)
+            repeat, more = bill.again(log.asks(len(plan.queries)), index)
+            ledger.debit(name, account, more, attempt=repeat)
         log.asked(index, query, {"mechanism": wire.encode(mechanisms[index]), "attempt": attempt})
         step = Step(name, index, attempt, query, mechanisms[index], cohort, drawn, source.derive(name, index, attempt))
         total = runtime.total(step)
@@ -144,7 +151,7 @@ def run(
         return log.answered(index, query, value, variance, clients)
 
     artifact = drive(method, schema, ask)
-    return Result(artifact, spending, plan, cohort, log)
+    return Result(artifact, bill.after(log.asks(len(plan.queries))), plan, cohort, log)
 
 
 def _header(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -76,6 +77,11 @@ class Transcript:
     def attempts(self, step: int) -> int:
         """Count how often a step was asked."""
         return sum(line["state"] == "asked" and line["step"] == step for line in self.lines)
+
+    def asks(self, steps: int) -> list[int]:
+        """Count, for each of so many steps, how often it was asked."""
+        counts = Counter(line["step"] for line in self.lines if line["state"] == "asked")
+        return [counts[step] for step in range(steps)]
 
     def asked(self, step: int, query: Query, detail: Mapping[str, Any]) -> None:
         """Note, durably, that a step is about to be asked."""

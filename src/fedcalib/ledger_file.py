@@ -1,0 +1,189 @@
+"""The file that a ledger lives in: SQLite rows that can be appended and nothing else, linked by their hashes.
+
+One file without companions (a rollback journal comes and goes with each write), synced to disk before a write counts as
+done. A connection lives for one transaction, so that it never crosses into a forked process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, final
+
+from fedcalib.errors import LedgerError
+
+_VERSION: Final = 1
+_MARK: Final = 0x66636C67  # "fclg": says that a SQLite file is a ledger
+START: Final = sha256(b"fedcalib ledger 1").hexdigest()  # the hash before the first row
+
+_SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS entries (
+        number INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, account TEXT NOT NULL, unit TEXT NOT NULL,
+        adjacency TEXT NOT NULL, phase TEXT NOT NULL, run TEXT NOT NULL, attempt INTEGER NOT NULL,
+        epsilon_micro TEXT NOT NULL, delta_femto TEXT NOT NULL, statement TEXT NOT NULL, hash TEXT NOT NULL)""",
+    """CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON entries
+        BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
+    """CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries
+        BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
+    """CREATE TRIGGER IF NOT EXISTS in_order BEFORE INSERT ON entries
+        WHEN NEW.number IS NOT (SELECT COALESCE(MAX(number), 0) + 1 FROM entries)
+        BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
+)
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """One line of a ledger: a debit, or a limit; amounts are whole micro-units of epsilon and 1e-15ths of delta."""
+
+    number: int
+    at: str
+    kind: str
+    account: str
+    unit: str
+    adjacency: str
+    phase: str
+    run: str
+    attempt: int
+    epsilon_micro: int
+    delta_femto: int
+    statement: str
+
+    def link(self, previous: str) -> str:
+        """Hash this line together with the hash of the line before."""
+        return sha256(json.dumps([previous, *astuple(self)], ensure_ascii=True).encode()).hexdigest()
+
+
+_COLUMNS: Final = (*(field.name for field in fields(Entry)), "hash")
+_INSERT: Final = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM entries ORDER BY number"  # noqa: S608
+
+
+@final
+@dataclass(frozen=True)
+class Page:
+    """What a ledger says within one transaction: all lines, checked, and the hash of the last."""
+
+    entries: tuple[Entry, ...]
+    head: str
+
+
+@contextmanager
+def writing(path: Path, patience: float) -> Iterator[sqlite3.Connection]:
+    """Open a ledger alone, making it if need be; what is written inside is on disk afterwards, or nothing is."""
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with closing(_connect(path, patience)) as connection, _transaction(connection, "IMMEDIATE"):
+            _prepare(path, connection)
+            yield connection
+
+
+def read(path: Path, patience: float) -> tuple[Page, frozenset[str]]:
+    """Read a ledger that exists, and name the triggers that guard it."""
+    if not path.exists():
+        raise LedgerError(f"Expected a ledger in {path}, found no such file; is the path right?")
+    with _explained(path), closing(_connect(path, patience)) as connection, _transaction(connection, "DEFERRED"):
+        _check(path, connection)
+        guards = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        return page(path, connection), frozenset(name for (name,) in guards)
+
+
+def page(path: Path, connection: sqlite3.Connection) -> Page:
+    """Read all lines, following the hashes; stop at the first that does not fit."""
+    entries: list[Entry] = []
+    head = START
+    for row in connection.execute(_SELECT):
+        entry = _entry(path, row[:-1])
+        head = entry.link(head)
+        if entry.number != len(entries) + 1 or head != row[-1]:
+            raise LedgerError(
+                f"Expected line {len(entries) + 1} of {path} as it was written, found it edited, or a line before it "
+                "removed. Restore the file from a backup; until then nothing can be spent from it."
+            )
+        entries.append(entry)
+    return Page(tuple(entries), head)
+
+
+def append(connection: sqlite3.Connection, entry: Entry, head: str) -> None:
+    """Write one more line after the one whose hash is given."""
+    values = [str(value) if name in ("epsilon_micro", "delta_femto") else value for name, value in vars(entry).items()]
+    connection.execute(_INSERT, (*values, entry.link(head)))
+
+
+def guards() -> frozenset[str]:
+    """Name the triggers that every ledger must have."""
+    return frozenset(("no_update", "no_delete", "in_order"))
+
+
+def _entry(path: Path, row: tuple[object, ...]) -> Entry:
+    try:
+        values = dict(zip(_COLUMNS, row, strict=False))
+        values |= {name: int(str(values[name])) for name in ("epsilon_micro", "delta_femto")}
+        return Entry(**values)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise LedgerError(f"Expected whole amounts in {path}, found line {row[0]} edited.") from error
+
+
+def _connect(path: Path, patience: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", patience, isolation_level=None, uri=True)
+    connection.execute("PRAGMA synchronous = EXTRA")  # also the directory, so that no journal comes back from the dead
+    return connection
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+    """Lay out an empty file; leave a ledger as it is, and anything else alone."""
+    (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    if tables == 0:
+        for statement in (*_SCHEMA, f"PRAGMA application_id = {_MARK}", f"PRAGMA user_version = {_VERSION}"):
+            connection.execute(statement)
+    _check(path, connection)
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    found = tuple(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+    if found != (_MARK, _VERSION):
+        raise LedgerError(
+            f"Expected a ledger of format {_VERSION} in {path}, found another kind of file; nothing was written."
+        )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn whatever the file system or SQLite says into one error that says what to do."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        busy = "locked" in str(error)
+        advice = "Another process holds it: try again" if busy else "Free some space, or make the file writable"
+        raise LedgerError(
+            f"Expected to read and write the ledger {path}, found: {error}. Nothing was debited and nothing may be "
+            f"released. {advice}."
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise LedgerError(
+            f"Expected a ledger in {path}, found: {error}. Nothing was debited; restore the file from a backup."
+        ) from error
+    except OSError as error:
+        raise LedgerError(
+            f"Expected to open the ledger {path}, found: {error.strerror}. Nothing was debited and nothing may be "
+            "released."
+        ) from error
