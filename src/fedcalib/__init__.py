@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fedcalib.privacy.model import Privacy as Privacy
     from fedcalib.privacy.open import Open as Open
     from fedcalib.privacy.secagg import SecAgg as SecAgg
+    from fedcalib.queries.score_tree import ScoreTree as ScoreTree
     from fedcalib.query import Block as Block
     from fedcalib.query import Bound as Bound
     from fedcalib.query import ClientQuery as ClientQuery
@@ -84,6 +85,7 @@ _HOME = {
     "Rows": "query",
     "Runtime": "loop",
     "Schema": "records",
+    "ScoreTree": "queries.score_tree",
     "SecAgg": "privacy.secagg",
     "Secure": "randomness",
     "Simulated": "randomness",

@@ -26,9 +26,13 @@ _HOME = {
     "LabelCounts": "queries.histogram",
     "TopLabelTable": "queries.reliability",
     "ClasswiseResiduals": "queries.reliability",
+    "Hits": "queries.reliability",
     "Losses": "queries.reliability",
+    "ScoreGaps": "queries.reliability",
     "ScoreHistogram": "queries.reliability",
     "TemperatureCurve": "queries.temperature",
+    "ScoreTree": "queries.score_tree",
+    "ScoreLeaves": "queries.score_tree",
     # mechanisms
     "Exact": "privacy.open",
     "FixedPoint": "privacy.secagg",
