@@ -17,10 +17,12 @@ from fedcalib.metrics.logistic import fit_counts
 from fedcalib.metrics.noisy import noisy_auc, noisy_gap_error, noisy_mean, noisy_proportion
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.metrics.smooth import smooth_ece_of_residuals
-from fedcalib.queries.reliability import ClasswiseResiduals, Losses, ScoreHistogram, TopLabelTable
-from fedcalib.query import Join
+from fedcalib.queries.reliability import ClasswiseResiduals, Hits, Losses, ScoreGaps, ScoreHistogram, TopLabelTable
+from fedcalib.query import Join, Query
 from fedcalib.records import Schema
 from fedcalib.types import Floats
+
+_FINER = 16  # leaves of the score histogram a bin
 
 
 @final
@@ -28,97 +30,151 @@ from fedcalib.types import Floats
 class FederatedMetrics(Method[MetricsReport]):
     """Measure a classifier across clients: accuracy, calibration errors, losses and, with two classes, ranking.
 
-    The log loss is cut at ln(classes) + `margin`, a public bound, so that one record cannot add more.
+    With two classes, ECE is that of the score of class 1, and classwise ECE the same: the other class mirrors it. With
+    more, ECE is that of the top label. The log loss is cut at ln(classes) + `margin`, a public bound, so that one
+    record cannot add more.
     """
 
     bins: int = 15
-    leaves: int = 240
     margin: float = 5.0
 
     def __post_init__(self) -> None:
-        if self.bins < 1 or self.leaves < 2 or not self.margin > 0:
-            raise InputError("Expected at least 1 bin, 2 leaves and a margin above 0, found others.")
+        if not 1 <= self.bins <= 1 << 12 or not 0 < self.margin < 100:
+            raise InputError(f"Expected 1 to 4096 bins and a margin above 0, found {self.bins} and {self.margin}.")
 
     def protocol(self, schema: Schema) -> Flow[MetricsReport]:
         """Ask everything at once and read it off."""
-        parts = (
-            TopLabelTable(self.bins),
-            ClasswiseResiduals(schema.classes, self.bins),
-            Losses(log(schema.classes) + self.margin),
+        worst = log(schema.classes) + self.margin
+        own: tuple[Query, ...] = (
+            (ScoreHistogram(_FINER * self.bins), ScoreGaps(self.bins))
+            if schema.classes == 2
+            else (TopLabelTable(self.bins), ClasswiseResiduals(schema.classes, self.bins))
         )
-        join = Join((*parts, ScoreHistogram(self.leaves)) if schema.classes == 2 else parts)
+        join = Join((Hits(), Losses(worst), *own))
         answer = yield join
-        sections = [answer.part(join, index) for index in range(len(join.parts))]
-        return _read(schema, parts[2].worst, *sections)
+        hits, losses, first, second = (answer.part(join, index) for index in range(4))
+        table = _binary_table(first, second) if schema.classes == 2 else _top_table(first)
+        general = _General.of(hits, losses, worst)
+        if general is None:
+            return MetricsReport.nothing(table.reliability, table.count_noise, table.gap_noise)
+        return _binary(general, table, first) if schema.classes == 2 else _multiclass(general, table, second)
 
 
-def _read(  # noqa: PLR0917 - one answer a part of the question
-    schema: Schema, worst: float, top: Answer, classes: Answer, losses: Answer, scores: Answer | None = None
-) -> MetricsReport:
+@final
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A reliability table with the noise on its counts and gaps."""
+
+    reliability: Reliability
+    gap: Floats  # (bins,)
+    count_noise: float
+    gap_noise: float
+
+    def ece(self, records: float) -> Measured:
+        """Estimate the calibration error."""
+        counts = self.reliability.correct[0], self.reliability.count[0]
+        return _measured(*noisy_gap_error(self.gap, self.gap_noise, _binomial_spread(*counts), records))
+
+
+@final
+@dataclass(frozen=True)
+class _General:
+    """What both kinds of classifier have: the number of records, accuracy and losses."""
+
+    records: float
+    accuracy: Measured
+    nll: Measured
+    brier: Measured
+
+    @classmethod
+    def of(cls, hits: Answer, losses: Answer, worst: float) -> _General | None:
+        """Read accuracy and losses, unless there is nothing to read."""
+        right, wrong = hits["hits"].tolist()
+        noise = float(hits.variance("hits")[0])
+        records = right + wrong
+        if records <= max(3 * (2 * noise) ** 0.5, 0.0):
+            return None
+        nll, nll2, brier, brier2 = losses["losses"].tolist()
+        spread = float(losses.variance("losses")[0])
+        return cls(
+            records,
+            _measured(*noisy_proportion(right, wrong, noise)),
+            _measured(*_scaled(noisy_mean(nll, nll2, records, spread, 2 * noise), worst)),
+            _measured(*_scaled(noisy_mean(brier, brier2, records, spread, 2 * noise), 2.0)),
+        )
+
+
+def _top_table(top: Answer) -> _Table:
     counts, gap = top["counts"], top["gap"]
-    count_noise, gap_noise = float(top.variance("counts").flat[0]), float(top.variance("gap").flat[0])
     table = Reliability(counts.sum(axis=0)[None], (counts[0] + gap)[None], counts[0][None])
-    records, records_noise = float(counts.sum()), count_noise * counts.size
-    if records <= 3 * records_noise**0.5 or records <= 0:
-        return _nothing(table, count_noise, gap_noise)
-    right, wrong = float(counts[0].sum()), float(counts[1].sum())
-    nll, nll2, brier, brier2 = losses["losses"].tolist()
-    loss_noise = float(losses.variance("losses")[0])
-    sampling = _binomial_spread(counts)
+    return _Table(table, gap, _level(top, "counts"), _level(top, "gap"))
+
+
+def _binary_table(scores: Answer, gaps: Answer) -> _Table:
+    gap = gaps["gap"]
+    negative, positive = scores["scores"].reshape(2, len(gap), _FINER).sum(axis=2)
+    table = Reliability((negative + positive)[None], (positive + gap)[None], positive[None])
+    return _Table(table, gap, _FINER * _level(scores, "scores"), _level(gaps, "gap"))
+
+
+def _multiclass(general: _General, table: _Table, classes: Answer) -> MetricsReport:
     residual = classes["residual"]
-    classwise = noisy_gap_error(
-        residual,
-        classes.variance("residual"),
-        np.maximum(classes["spread"], 0.0),
-        records * schema.classes,
-    )
-    auc, ranks, warnings = _binary(scores) if scores is not None else (None, (None,) * 4, [])
+    spread = np.maximum(classes["spread"], 0.0)
+    cells = general.records * len(residual)
     return MetricsReport(
-        accuracy=_measured(*noisy_proportion(right, wrong, count_noise * counts.shape[1])),
-        ece=_measured(*noisy_gap_error(gap, gap_noise, sampling, records)),
-        cwece=_measured(*classwise),
-        nll=_measured(*_scaled(noisy_mean(nll, nll2, records, loss_noise, records_noise), worst)),
-        brier=_measured(*_scaled(noisy_mean(brier, brier2, records, loss_noise, records_noise), 2.0)),
-        auc=auc,
-        debiased_squared_ece=table.debiased_squared(gap_noise),
-        slope=ranks[0],
-        intercept=ranks[1],
-        observed_expected=ranks[2],
-        smooth_ece=ranks[3],
-        reliability=table,
-        count_variance=count_noise,
-        gap_variance=gap_noise,
-        warnings=tuple(warnings),
+        accuracy=general.accuracy,
+        ece=table.ece(general.records),
+        cwece=_measured(*noisy_gap_error(residual, classes.variance("residual"), spread, cells)),
+        nll=general.nll,
+        brier=general.brier,
+        debiased_squared_ece=_finite(table.reliability.debiased_squared(table.gap_noise)),
+        reliability=table.reliability,
+        count_variance=table.count_noise,
+        gap_variance=table.gap_noise,
     )
 
 
-_Ranks = tuple[float | None, float | None, float | None, float | None]
-
-
-def _binary(scores: Answer) -> tuple[Measured | None, _Ranks, list[str]]:
-    """Read ranking, calibration line, observed over expected and smooth ECE off a histogram of scores."""
+def _binary(general: _General, table: _Table, scores: Answer) -> MetricsReport:
     negative, positive = scores["scores"]
-    noise = float(scores.variance("scores").flat[0])
+    noise = _level(scores, "scores")
+    ece = table.ece(general.records)
     floor = 3 * (noise * len(positive)) ** 0.5
-    if positive.sum() <= floor or negative.sum() <= floor:
-        return None, (None, None, None, None), ["AUC is left out: a class has too few records or drowns in noise."]
+    drowned = positive.sum() <= floor or negative.sum() <= floor
     middle = (np.arange(len(positive)) + 0.5) / len(positive)
-    auc = _measured(*noisy_auc(positive, negative, noise))
+    held = positive + negative
     odds = np.log(middle / (1 - middle))
     intercept, slope = fit_counts(np.stack([np.ones_like(odds), odds], axis=1), positive, negative)
-    held = positive + negative
     expected = float((held * middle).sum())
-    ratio = float(positive.sum()) / expected if expected > 0 else None
-    smooth = smooth_ece_of_residuals(held * middle - positive, float(held.sum()))
-    return auc, (_finite(float(slope)), _finite(float(intercept)), ratio, smooth), []
+    return MetricsReport(
+        accuracy=general.accuracy,
+        ece=ece,
+        cwece=ece,
+        nll=general.nll,
+        brier=general.brier,
+        auc=None if drowned else _measured(*noisy_auc(positive, negative, noise)),
+        debiased_squared_ece=_finite(table.reliability.debiased_squared(table.gap_noise)),
+        slope=None if drowned else _finite(float(slope)),
+        intercept=None if drowned else _finite(float(intercept)),
+        observed_expected=None if drowned or expected <= 0 else float(positive.sum()) / expected,
+        smooth_ece=None if drowned else smooth_ece_of_residuals(held * middle - positive, float(held.sum())),
+        reliability=table.reliability,
+        count_variance=table.count_noise,
+        gap_variance=table.gap_noise,
+        warnings=("AUC is left out: a class has too few records, or drowns in noise.",) if drowned else (),
+    )
 
 
-def _binomial_spread(counts: Floats) -> Floats:
+def _binomial_spread(correct: Floats, count: Floats) -> Floats:
     """Estimate the sampling variance of each bin's gap; two pseudo-records a side keep small bins honest."""
-    held = np.maximum(counts.sum(axis=0), 0.0)
-    share = np.clip((counts[0] + 2) / np.maximum(held + 4, 1.0), 0.0, 1.0)
+    held = np.maximum(count, 0.0)
+    share = np.clip((correct + 2) / np.maximum(held + 4, 1.0), 0.0, 1.0)
     spread: Floats = np.where(held > 0, held * share * (1 - share), 0.0)
     return spread
+
+
+def _level(answer: Answer, block: str) -> float:
+    """Give the noise variance of a block whose cells all carry the same."""
+    return float(answer.variance(block).max(initial=0.0))
 
 
 def _measured(value: float, interval: Interval) -> Measured:
@@ -132,12 +188,3 @@ def _scaled(estimate: tuple[float, Interval], unit: float) -> tuple[float, Inter
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def _nothing(table: Reliability, count_noise: float, gap_noise: float) -> MetricsReport:
-    why = "Nothing can be said: the number of records drowns in noise, or there are none."
-    names = ("accuracy", "ece", "cwece", "nll", "brier", "auc", "debiased_squared_ece", "slope", "intercept")
-    missing: dict[str, None] = dict.fromkeys((*names, "observed_expected", "smooth_ece"))
-    return MetricsReport(
-        **missing, reliability=table, count_variance=count_noise, gap_variance=gap_noise, warnings=(why,)
-    )

@@ -7,6 +7,7 @@ from math import exp, log, sqrt
 from typing import final
 
 import numpy as np
+from numpy.polynomial import Polynomial
 
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
@@ -23,9 +24,9 @@ _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole
 class OneShotTemperature(Method[Temperature]):
     """Find the temperature at which the summed slope of the log-likelihood is zero.
 
-    Clients send the slope at `points` inverse temperatures; the server fits a cubic in their logarithm, which averages
-    the noise, and takes its root. `refinements` more questions around the root, each on a narrower grid, make an exact
-    answer of it where there is no noise.
+    Clients send the slope at `points` inverse temperatures; the server fits a curve in their logarithm, as simple as
+    the noise suggests, and takes its root. `refinements` more questions around the root, each on a narrower grid, make
+    an exact answer of it where there is no noise.
     """
 
     points: int = 8
@@ -47,28 +48,41 @@ class OneShotTemperature(Method[Temperature]):
         for _ in range(1 + self.refinements):
             grid = np.linspace(low, high, self.points)
             answer = yield TemperatureCurve(tuple(np.exp(grid).tolist()), self.reach, clip)
-            root = crossing(grid, answer["slope"], fallback=root if low <= root <= high else (low + high) / 2)
+            middle = root if low <= root <= high else (low + high) / 2
+            root = crossing(grid, answer["slope"], float(answer.variance("slope")[0]), middle)
             width = (high - low) / 8
             low, high = root - width, root + width
         return Temperature(exp(-root))
 
 
-def crossing(grid: Floats, slopes: Floats, fallback: float) -> float:
-    """Find where an increasing, noisy curve crosses zero, by a cubic fit; stay within the grid."""
-    if not np.any(slopes):
+def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> float:
+    """Find where a rising, noisy curve crosses zero; stay within the grid.
+
+    A cubic averages the noise best but bends too little for a wide grid. So the degree grows from three until what is
+    left over is no more than the noise explains: without noise the curve goes through every point.
+    """
+    largest = float(np.abs(slopes).max(initial=0.0))
+    if largest == 0:
         return fallback
     centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
-    scaled = slopes / np.abs(slopes).max()
-    cubic = np.polynomial.polynomial.polyfit((grid - centre) / half, scaled, 3)
-    fine = np.linspace(-1, 1, 2001)
-    values = np.polynomial.polynomial.polyval(fine, cubic)
-    if values[0] >= 0 and values[-1] >= 0:
-        return float(grid[0])
-    if values[0] <= 0 and values[-1] <= 0:
-        return float(grid[-1])
+    places, scaled, level = (grid - centre) / half, slopes / largest, noise / largest**2
+    curve = Polynomial([0.0])
+    for degree in range(3, len(grid)):
+        curve = Polynomial.fit(places, scaled, degree, domain=[-1, 1])
+        if np.square(curve(places) - scaled).sum() <= 2 * level * (len(grid) - degree - 1):
+            break
+    return float(centre + half * _rising_root(curve))
+
+
+def _rising_root(curve: Polynomial) -> float:
+    """Find a root in [-1, 1] where the curve rises, the one nearest to the middle; without one, the better end."""
+    fine = np.linspace(-1, 1, 4001)
+    values = curve(fine)
+    if values.min() >= 0 or values.max() <= 0:
+        return -1.0 if values.min() >= 0 else 1.0
     rising = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
     if not rising.size:
-        return float(centre + half * fine[np.abs(values).argmin()])
+        return float(fine[np.abs(values).argmin()])
     at = rising[np.abs(fine[rising]).argmin()]
     share = values[at] / (values[at] - values[at + 1])
-    return float(centre + half * (fine[at] + share * (fine[at + 1] - fine[at])))
+    return float(fine[at] + share * (fine[at + 1] - fine[at]))

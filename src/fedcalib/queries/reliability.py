@@ -50,6 +50,42 @@ class TopLabelTable(RecordQuery):
 
 @final
 @dataclass(frozen=True)
+class Hits(RecordQuery):
+    """How many records are classified rightly and wrongly: one cell of one, so every norm is 1."""
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Right, then wrong."""
+        return {"hits": Block((2,), integral=True, one_hot=True, weight=0.25)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell."""
+        return Rows((records.probs.argmax(axis=1) != records.labels).astype(np.int64)[:, None], None)
+
+
+@final
+@dataclass(frozen=True)
+class ScoreGaps(RecordQuery):
+    """Of a binary classifier, by bin of the score: score minus label, a number in [-1, 1], so every norm is 1."""
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        _check_bins(self.bins)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a bin."""
+        return {"gap": Block((self.bins,), weight=0.5)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell."""
+        cells = bin_index_unchecked(records.score, self.bins)[:, None]
+        return Rows(cells, (records.score - records.labels)[:, None])
+
+
+@final
+@dataclass(frozen=True)
 class ClasswiseResiduals(RecordQuery):
     """By class and bin of its probability: probability minus label, and probability times its complement.
 
