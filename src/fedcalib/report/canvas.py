@@ -6,10 +6,13 @@ import io
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any, Final, final
 
+from fedcalib.report.wording import short
+
 DPI: Final = 160
-WIDTH: Final = 9.0  # inches; 1440 pixels, sharp in a README and on a dense screen
+WIDE: Final = 9.0  # inches; 1440 pixels, sharp in a README and on a dense screen
 
 INK: Final = "#1f2933"
 SOFT: Final = "#5b6673"
@@ -17,7 +20,7 @@ FAINT: Final = "#dfe3e8"
 BEFORE: Final = "#d55e00"  # vermilion
 AFTER: Final = "#0072b2"  # blue
 ALARM: Final = "#a3195b"  # told apart by its shape as well
-SERIES: Final = ("#0072b2", "#d55e00", "#009e73", "#a3195b", "#b8860b", "#56a0d3", "#5b6673")
+SERIES: Final = (BEFORE, AFTER, "#009e73", ALARM, "#b8860b", "#56a0d3", SOFT)
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 
 _LOOK: Final = {
@@ -64,27 +67,50 @@ class Picture:
     alt: str
     caption: str = ""
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Give width and height in pixels, as the PNG itself states them."""
+        return int.from_bytes(self.png[16:20], "big"), int.from_bytes(self.png[20:24], "big")
 
-def draw(title: str, reading: str, alt: str, height: float, paint: Callable[[Any], None]) -> Picture:
-    """Draw a picture: the title above, one line below on how to read it, and in between what `paint` adds."""
+
+@final
+@dataclass(frozen=True)
+class Words:
+    """What a picture says: its title, one line on how to read it, and what it shows for those who cannot see it."""
+
+    title: str
+    reading: str
+    alt: str
+
+
+def draw(words: Words, size: tuple[float, float], paint: Callable[[Any], None]) -> Picture:
+    """Draw a picture of that size in inches: the title above, how to read it below, in between what `paint` adds."""
     from matplotlib import style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with style.context(["default", _LOOK]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a letter the font lacks is drawn as a box
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
-        _frame(figure, title, reading, height)
+        _frame(figure, words, size)
         paint(figure)
-        return Picture(title, _png(figure), f"{title}. {alt} {reading}")
+        return Picture(words.title, _png(figure), f"{words.title}. {words.alt} {words.reading}")
 
 
-def _frame(figure: Any, title: str, reading: str, height: float) -> None:
-    top, bottom = 0.5 / height, 0.38 / height
-    figure.get_layout_engine().set(rect=(0.01, bottom, 0.98, 1 - top - bottom), w_pad=0.08, h_pad=0.05)
-    figure.text(0.018, 1 - 0.13 / height, title, fontsize=13, fontweight="bold", va="top")
-    figure.text(0.018, 0.13 / height, reading, fontsize=8.6, color=SOFT, va="bottom")
+def colours(series: int) -> tuple[str, ...]:
+    """Choose a colour a series; one alone is blue, and of two the first is the colour of before."""
+    return (AFTER,) if series == 1 else tuple(SERIES[place % len(SERIES)] for place in range(series))
+
+
+def _frame(figure: Any, words: Words, size: tuple[float, float]) -> None:
+    width, height = size
+    lines = wrap(words.reading, int(width * 15))
+    top, bottom, left = 0.45 / height, (0.24 + 0.16 * len(lines)) / height, 0.16 / width
+    figure.get_layout_engine().set(rect=(left / 2, bottom, 1 - left, 1 - top - bottom), w_pad=0.08, h_pad=0.05)
+    title = short(words.title, int(width * 8.5))
+    figure.text(left, 1 - 0.13 / height, title, fontsize=13, fontweight="bold", va="top")
+    figure.text(left, 0.13 / height, "\n".join(lines), fontsize=8.6, color=SOFT, va="bottom", linespacing=1.4)
 
 
 def _png(figure: Any) -> bytes:

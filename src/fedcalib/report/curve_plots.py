@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fedcalib.report.canvas import MARKERS, SERIES, SOFT, Picture, draw
+from fedcalib.report.canvas import MARKERS, SOFT, WIDE, Picture, Words, colours, draw
 from fedcalib.report.values import Curve, Number, known, numbers
-from fedcalib.report.wording import short
+from fedcalib.report.wording import MISSING, short
 from fedcalib.types import Floats
+
+_SQUARE = (7.3, 5.2)  # a square for the curves and room for the names beside it
+_DASHED = {"color": SOFT, "linewidth": 1, "linestyle": (0, (4, 3))}
+_REMARK = {"color": SOFT, "fontsize": 8.5, "style": "italic"}
 
 
 def roc(curves: Sequence[Curve], title: str = "ROC curve") -> Picture:
@@ -18,90 +22,109 @@ def roc(curves: Sequence[Curve], title: str = "ROC curve") -> Picture:
 
     def paint(figure: Any) -> None:
         axes = _unit_square(figure, "false positive rate", "true positive rate")
-        axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
-        axes.text(0.97, 0.9, "guessing", color=SOFT, fontsize=8.5, style="italic", ha="right", va="top")
+        axes.plot([0, 1], [0, 1], **_DASHED)
+        axes.text(0.52, 0.475, "guessing", rotation=45, ha="left", va="center", rotation_mode="anchor", **_REMARK)
         _lines(axes, curves)
 
-    reading = "The closer to the upper left corner, the better. Bands: intervals, privacy noise included."
-    return draw(title, reading, _in_words(curves), 5.4, paint)
+    reading = "The closer to the upper left corner, the better." + _bands(curves)
+    return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
 
 
 def pr(curves: Sequence[Curve], prevalence: Number = None, title: str = "Precision and recall") -> Picture:
     """Draw precision against recall; the dashed line is what guessing reaches."""
 
     def paint(figure: Any) -> None:
-        axes = _unit_square(figure, "recall", "precision")
+        axes = _unit_square(figure, "recall: positives found", "precision: findings that are positive")
         if np.isfinite(known(prevalence)):
-            axes.axhline(known(prevalence), color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
-            axes.text(0.02, known(prevalence) + 0.01, "guessing", color=SOFT, fontsize=8.5, style="italic")
+            axes.axhline(known(prevalence), **_DASHED)
+            axes.text(0.02, known(prevalence) + 0.012, "guessing", **_REMARK)
         _lines(axes, curves)
 
-    reading = "The closer to the upper right corner, the better. Bands: intervals, privacy noise included."
-    return draw(title, reading, _in_words(curves), 5.4, paint)
+    reading = "The closer to the upper right corner, the better." + _bands(curves)
+    return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
 
 
 def trade_off(curves: Sequence[Curve], x_name: str, y_name: str, title: str = "Trade-off") -> Picture:
     """Draw an error against the number of clients, epsilon or another cost, both on logarithmic axes."""
+    drawn = [curve for curve in curves if _positive(curve)[0].size]
 
     def paint(figure: Any) -> None:
         axes = figure.add_subplot()
-        axes.set(xscale="log", yscale="log", xlabel=short(x_name, 60), ylabel=short(y_name, 60))
+        axes.set(xscale="log", yscale="log", xlabel=short(x_name, 60), ylabel=short(y_name, 50))
         axes.grid(visible=True)
-        for index, (curve, x, y, low, high) in enumerate(_positive(curves)):
-            look = {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)]}
-            axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
-            axes.plot(x, y, **look, linewidth=1.8, markersize=6, markeredgecolor="white", label=_label(curve))
+        floor = _floor(drawn)
+        for place, (curve, colour) in enumerate(zip(drawn, colours(len(drawn)), strict=True)):
+            x, y, low, high = _positive(curve)
+            look = {"color": colour, "marker": MARKERS[place % len(MARKERS)], "markeredgecolor": "white"}
+            axes.fill_between(x, np.maximum(low, floor), high, color=colour, alpha=0.15, linewidth=0)
+            axes.plot(x, y, **look, linewidth=1.8, markersize=7, label=_label(curve))
+            axes.set_ylim(bottom=floor)
         _plain_ticks(axes)
         _legend(axes)
 
-    reading = "Lower is better. Both axes are logarithmic: a straight line is a power law. Bands: intervals."
-    return draw(title, reading, _in_words(curves), 4.8, paint)
+    reading = "Lower is better. Both axes are logarithmic: a straight line is a power law." + _bands(curves)
+    return draw(Words(title, reading, _in_words(curves)), (WIDE, 4.8), paint)
 
 
 def _unit_square(figure: Any, x_name: str, y_name: str) -> Any:
     axes = figure.add_subplot()
-    axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel=x_name, ylabel=y_name, aspect="equal", anchor="W")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=x_name, ylabel=y_name, aspect="equal", anchor="W")
     axes.grid(visible=True)
     axes.tick_params(length=0)
     return axes
 
 
 def _lines(axes: Any, curves: Sequence[Curve]) -> None:
-    for index, curve in enumerate(curves):
-        size, colour = len(curve.x), SERIES[index % len(SERIES)]
-        x, y, low, high = (numbers(part, size) for part in (curve.x, curve.y, curve.low, curve.high))
+    for curve, colour in zip(curves, colours(len(curves)), strict=True):
+        x, y, low, high = _columns(curve)
         axes.fill_between(x, np.clip(low, 0, 1), np.clip(high, 0, 1), color=colour, alpha=0.16, linewidth=0)
-        axes.plot(x, np.clip(y, 0, 1), color=colour, linewidth=1.9, label=_label(curve))
+        axes.plot(x, np.clip(y, 0, 1), color=colour, linewidth=1.9, label=_label(curve), clip_on=False)
     _legend(axes)
 
 
 def _legend(axes: Any) -> None:
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0, handlelength=1.6, labelspacing=0.9)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.03, 1.0), borderaxespad=0, handlelength=1.6, labelspacing=0.9)
     else:
         axes.text(0.5, 0.5, "no values to show", transform=axes.transAxes, ha="center", color=SOFT)
 
 
 def _label(curve: Curve) -> str:
-    return f"{short(curve.label)}\n{curve.text}" if curve.text else short(curve.label)
+    return "\n".join(short(line, 30) for line in (curve.label or MISSING, curve.text) if line)
 
 
-def _positive(curves: Sequence[Curve]) -> Iterator[tuple[Curve, Floats, Floats, Floats, Floats]]:
+def _columns(curve: Curve) -> tuple[Floats, Floats, Floats, Floats]:
+    x, y, low, high = (numbers(part, len(curve.x)) for part in (curve.x, curve.y, curve.low, curve.high))
+    return x, y, low, high
+
+
+def _positive(curve: Curve) -> tuple[Floats, Floats, Floats, Floats]:
     """Keep what a logarithmic axis can show."""
-    for curve in curves:
-        x, y, low, high = (numbers(part, len(curve.x)) for part in (curve.x, curve.y, curve.low, curve.high))
-        held = (x > 0) & (y > 0)
-        if held.any():
-            yield curve, x[held], y[held], np.where(low > 0, low, y)[held], np.where(high > 0, high, y)[held]
+    x, y, low, high = _columns(curve)
+    held = (x > 0) & (y > 0)
+    return x[held], y[held], low[held], high[held]
+
+
+def _floor(curves: Sequence[Curve]) -> float:
+    """Choose where the axis ends; a band that reaches zero or below ends there too."""
+    lowest = [float(y.min()) for _, y, _, _ in map(_positive, curves)]
+    bands = [float(low[low > 0].min()) for _, _, low, _ in map(_positive, curves) if (low > 0).any()]
+    return max(min([*lowest, *bands]) * 0.7, min(lowest) / 10) if lowest else 1.0
 
 
 def _plain_ticks(axes: Any) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+        low, high = sorted(axis.get_view_interval())
+        narrow = low > 0 and high / low < 1e4
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,), numticks=13))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         axis.set_minor_formatter(NullFormatter())
+
+
+def _bands(curves: Sequence[Curve]) -> str:
+    return " Bands: intervals." if any(curve.low is not None and curve.high is not None for curve in curves) else ""
 
 
 def _in_words(curves: Sequence[Curve]) -> str:

@@ -12,7 +12,7 @@ from fedcalib.artifacts.saving import write_whole
 from fedcalib.errors import InputError
 from fedcalib.report import view
 from fedcalib.report.canvas import Picture
-from fedcalib.report.values import Count, Diagram, Measured, MetricRow, Public, SiteRow
+from fedcalib.report.values import Count, Diagram, Measured, MetricRow, Public, SiteRow, parts
 
 __all__ = ["Diagram", "Measured", "MetricRow", "Page", "Picture", "Public", "SiteRow", "render", "save"]
 
@@ -23,7 +23,8 @@ class Page:
     """Everything a report says; only the title is needed, and whatever is missing is left out.
 
     Under differential privacy (`private`) a page refuses exact counts: give None, a `Public` constant, or a `Measured`
-    estimate. `simulation` puts up the banner that says that nothing here is private.
+    estimate with its interval; diagrams bring noisy counts or none. What stands in sentences, settings and figures
+    is the caller's word. `simulation` puts up the banner that says that nothing here is private.
     """
 
     title: str
@@ -65,13 +66,21 @@ def save(page: Page, path: Path | str) -> Path:
 def _refuse_exact_counts(page: Page) -> None:
     given = {"records": page.records, "clients": page.clients}
     given |= {f"records of {row.site}": row.records for row in page.sites}
-    exact = [name for name, count in given.items() if isinstance(count, int)]
+    exact = [name for name, count in given.items() if not _may_be_shown(count)]
     exact += [f"counts of {diagram.label}" for diagram in (page.before, page.after) if diagram and _is_exact(diagram)]
     if exact:
         raise InputError(
             f"Expected no exact count on a page under differential privacy, found {', '.join(exact)}; "
-            "give None, a public constant or a noisy estimate."
+            "give None, a public constant or a noisy estimate with its interval."
         )
+
+
+def _may_be_shown(count: Count) -> bool:
+    """Fail closed: an estimate without an interval could be an exact count in disguise."""
+    if isinstance(count, Measured):
+        _, low, high = parts(count)
+        return low < high
+    return count is None or isinstance(count, Public)
 
 
 def _is_exact(diagram: Diagram) -> bool:

@@ -47,6 +47,11 @@ class Row:
     records: str = ""
     withheld: str = ""  # said instead of all numbers
 
+    @property
+    def only(self) -> Cell:
+        """Give the one value of a table that compares nothing."""
+        return self.after if self.before.value == MISSING else self.before
+
 
 @final
 @dataclass(frozen=True)

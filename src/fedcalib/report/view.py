@@ -6,7 +6,7 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from fedcalib.report import plots
 from fedcalib.report.canvas import Picture
@@ -17,6 +17,8 @@ from fedcalib.report.wording import MISSING, count
 if TYPE_CHECKING:
     from fedcalib.report.page import Page
 
+_ON_SCREEN: Final = 0.65  # pixels of the page for one of a picture, which is drawn for dense screens
+
 
 @final
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Embedded:
 
     title: str
     source: str
+    width: int
     alt: str
     caption: str
 
@@ -52,7 +55,7 @@ def of(page: Page) -> dict[str, Any]:
 def embed(picture: Picture) -> Embedded:
     """Turn a picture into a data address, so that the page needs no other file."""
     source = "data:image/png;base64," + base64.b64encode(picture.png).decode("ascii")
-    return Embedded(picture.title, source, picture.alt, picture.caption)
+    return Embedded(picture.title, source, round(picture.size[0] * _ON_SCREEN), picture.alt, picture.caption)
 
 
 def _facts(page: Page) -> list[tuple[str, str]]:

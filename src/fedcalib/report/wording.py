@@ -62,6 +62,14 @@ def decimals_for(column: Iterable[Measured | None]) -> int:
     return min(4, max(2, 1 - math.floor(math.log10(min(widths) / 2))))
 
 
+def compact(value: float) -> str:
+    """Write a count in as few letters as a tick allows: 950, 12k, 3.1M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * size:  # what rounds up to the next letter takes it
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.0f}"
+
+
 def short(text: str, longest: int = 28) -> str:
     """Shorten a name to fit a label."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
