@@ -30,10 +30,13 @@ if TYPE_CHECKING:
     from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
     from fedcalib.methods.platt import PlattScaling as PlattScaling
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
+    from fedcalib.privacy.local import LocalDP as LocalDP
     from fedcalib.privacy.model import Mechanism as Mechanism
     from fedcalib.privacy.model import Privacy as Privacy
     from fedcalib.privacy.open import Open as Open
     from fedcalib.privacy.secagg import SecAgg as SecAgg
+    from fedcalib.privacy.source_laplace import SourceLaplace as SourceLaplace
+    from fedcalib.privacy.user_gaussian import UserGaussian as UserGaussian
     from fedcalib.queries.score_tree import ScoreTree as ScoreTree
     from fedcalib.query import Block as Block
     from fedcalib.query import Bound as Bound
@@ -70,6 +73,7 @@ _HOME = {
     "InProcess": "runtimes.in_process",
     "Join": "query",
     "Ledger": "ledger",
+    "LocalDP": "privacy.local",
     "Mechanism": "privacy.model",
     "Method": "method",
     "OneShotTemperature": "methods.one_shot_temperature",
@@ -89,7 +93,9 @@ _HOME = {
     "SecAgg": "privacy.secagg",
     "Secure": "randomness",
     "Simulated": "randomness",
+    "SourceLaplace": "privacy.source_laplace",
     "Transcript": "transcript",
+    "UserGaussian": "privacy.user_gaussian",
     "load": "artifacts.saving",
     "read": "io",
     "run": "loop",
