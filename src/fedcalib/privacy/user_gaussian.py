@@ -88,9 +88,10 @@ class ClippedGaussian(Mechanism):
 class UserGaussian(Privacy):
     """Each client with all its records is hidden by discrete Gaussian noise that the aggregator adds.
 
-    Before anything leaves, a client cuts its sum to a public L2 norm: `clip`, one number for every block or one a block
-    by name, or else what the query itself says. `separate` cuts each block by its own factor, only to reproduce papers
-    that do. `epsilon` and `delta` are the total of a run. With Poisson participation the noise is sized for a secret
+    Before anything leaves, a client cuts its sum to public L2 norms. `clip` gives them by the name of the block, or as
+    one number: how many records' worth a client may add, so that a block's norm is that many times its bound for one
+    record. Without it the query's own clips hold. `separate` cuts each block by its own factor, only to reproduce
+    papers that do. `epsilon` and `delta` are the total of a run. With Poisson participation the noise is sized for a secret
     sample, which protects against readers of the result and never against the server that samples.
     """
 
@@ -128,14 +129,17 @@ class UserGaussian(Privacy):
         return _information(self.epsilon, self.delta, cohort.rate, steps)
 
     def _clip(self, query: Query, name: str, block: Block) -> float:
-        given = self.clip.get(name) if isinstance(self.clip, Mapping) else self.clip
-        clip = block.clip if given is None else given
+        clip = block.clip
+        if isinstance(self.clip, Mapping):
+            clip = self.clip.get(name, clip)
+        elif self.clip is not None:
+            clip = self.clip * block.bound.l2
         if block.bound.unit == "client":
             return min(clip or inf, block.bound.l2)
         if clip is None:
             raise RefusedError(
-                f"UserGaussian needs a clip for the block '{name}' of {type(query).__name__}: a public L2 norm to "
-                "which a client's sum is cut. Say UserGaussian(..., clip=10), or {'" + name + "': 10} for this block."
+                f"UserGaussian needs a clip for the block '{name}' of {type(query).__name__}: a public limit to "
+                "what a client may add. Say UserGaussian(..., clip=10) for ten records' worth, or an L2 norm a block."
             )
         return clip
 
