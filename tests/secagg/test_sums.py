@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.secagg.conversation import Conversation, make_sites, names_of, plain_sum, random_vectors
 
 from fedcalib.errors import InputError, TooFewClients
 from fedcalib.secagg import Plan, Policy, Slot, from_ring, to_ring
-from tests.secagg.conversation import Conversation, make_sites, names_of, plain_sum, random_vectors
 
 
 @pytest.mark.parametrize("count", [3, 4, 7, 20, 50])
@@ -118,7 +118,7 @@ def test_survives_down_to_the_threshold_and_aborts_below(stage, count):
             total = run.sum(vectors, lost=lost[2:])
             np.testing.assert_array_equal(total.words, plain_sum(vectors, total.survivors))
         else:
-            with pytest.raises(TooFewClients, match="site-000.*new attempt") as caught:
+            with pytest.raises(TooFewClients, match=r"site-000.*new attempt") as caught:
                 run.setup(lost[0], lost[1])
                 run.sum(vectors, lost=lost[2:])
             assert f"the stage of {STAGES[stage]}" in str(caught.value)

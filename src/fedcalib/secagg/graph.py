@@ -18,9 +18,9 @@ from fedcalib.secagg.masks import keystream
 
 COMPLETE_UP_TO = 50
 CORRUPT = Fraction(1, 5)  # clients that pool what they know with the server
-DROPPED = Fraction(1, 20)  # clients that fail during one sum
+DROPPED = Fraction(1, 10)  # clients that fail during one sum
 SECRECY = Fraction(1, 2**40)  # chance that corrupt clients can rebuild anyone's secret
-FAILURE = Fraction(1, 2**20)  # chance that some neighbourhood loses too many
+FAILURE = Fraction(1, 2**10)  # chance that some neighbourhood then loses too many, and the step is asked again
 
 
 def threshold(quorum: Fraction, sites: int) -> int:
@@ -33,7 +33,7 @@ def degree(clients: int, quorum: Fraction) -> int:
     """Find the fewest neighbours a client needs in a federation of this size.
 
     With a fifth of the clients corrupt, no neighbourhood holds a threshold of them but with probability 2^-40; with a
-    twentieth dropping out at random, none falls below the threshold but with probability 2^-20.
+    tenth dropping out at random, none falls below the threshold but with probability 2^-10.
     """
     if clients <= COMPLETE_UP_TO:
         return max(clients - 1, 0)

@@ -1,0 +1,164 @@
+"""A server that lies about who dropped out learns nothing about anyone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.secagg.attacker import VICTIM, VICTIM_NAME, peeled, rebuilt, spy
+from tests.secagg.conversation import Conversation, names_of, random_vectors
+
+from fedcalib.secagg import Identity, ProtocolError, TooFewClients
+from fedcalib.secagg.keys import KeyPair
+from fedcalib.secagg.members import pack, unpack
+from fedcalib.secagg.messages import Survivors, UnmaskRequest, Vote, survivors_statement
+from fedcalib.secagg.shamir import SHARE_SIZE
+
+
+def test_dropping_a_client_on_purpose_leaves_its_own_mask_on():
+    run = Conversation.of(7)
+    run.setup()
+    vectors = random_vectors(run.sites)
+    captured = {}
+    spy(run, captured)
+    run.mask(vectors)
+    honest = run.server.round(0)
+    lie = Survivors(honest.binding, 0, pack(set(range(7)) - {VICTIM}, 7))
+    with pytest.raises(ProtocolError, match="found it left out"):
+        run.sites[VICTIM_NAME].answer("confirm", lie)
+    unmaskings = _unmask_under(run, {name: lie for name in run.sites if name != VICTIM_NAME})
+    assert len(unmaskings) == 6
+    alive = {"size": 7, "alive": set(range(7)) - {VICTIM}}
+    key = rebuilt(unmaskings.values(), VICTIM, alive, run.plan.around(7))
+    adverts = dict(enumerate(captured["keys"]))
+    assert KeyPair(key).public == adverts[VICTIM].pledges[0].key
+    # All that is left on the vector is the client's own mask, of which no share has left anyone.
+    sent = next(m for m in captured["mask"] if m.place == VICTIM)
+    assert all(len(m.seeds) == 6 * SHARE_SIZE and len(m.keys) == SHARE_SIZE for m in unmaskings.values())
+    publics = {place: advert.pledges[0].key for place, advert in adverts.items() if place != VICTIM}
+    guess = peeled(VICTIM, sent.words, key, bytes(32), publics, binding=sent.binding)
+    assert not (guess == vectors[VICTIM_NAME]).any()
+
+
+def _unmask_under(run, told):
+    """Show each client the survivors it is told, pass on every matching vote, and collect what is revealed."""
+    votes = {}
+    for name, message in told.items():
+        try:
+            reply = run.sites[name].answer("confirm", message)
+        except (ProtocolError, TooFewClients):
+            continue
+        votes.setdefault(message.survivors, {})[reply.place] = reply.signature
+    revealed = {}
+    for name, message in told.items():
+        place = names_of(len(run.sites)).index(name)
+        others = sorted((p, s) for p, s in votes.get(message.survivors, {}).items() if p != place)
+        request = UnmaskRequest(message.binding, message.slot, tuple(Vote(p, s) for p, s in others))
+        try:
+            revealed[name] = run.sites[name].answer("unmask", request)
+        except ProtocolError:
+            continue
+    return revealed
+
+
+def test_showing_two_survivor_sets_unmasks_nobody():
+    """The server tells one half that the victim is alive and the other half that it dropped out."""
+    for told_alive in range(1, 8):
+        run = Conversation.of(7)
+        run.setup()
+        run.mask(random_vectors(run.sites))
+        binding = run.server.round(0).binding
+        sets = [pack(range(7), 7), pack(set(range(7)) - {VICTIM}, 7)]
+        order = [VICTIM_NAME, *(name for name in run.sites if name != VICTIM_NAME)]
+        told = {name: Survivors(binding, 0, sets[at >= told_alive]) for at, name in enumerate(order)}
+        revealed = _unmask_under(run, told)
+        agreed = {told[name].survivors for name in revealed}
+        assert len(agreed) <= 1
+        if max(told_alive, 7 - told_alive) < run.plan.around(7):
+            assert not revealed
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), shape=st.sampled_from([(6, None), (12, 6)]))
+def test_no_lies_about_survivors_reveal_both_secrets_of_a_client(data, shape):
+    """Every client is told a set of its own; for no one do a threshold of seed and of key shares come out."""
+    count, degree = shape
+    run = Conversation.of(count, degree=degree)
+    run.setup()
+    run.mask(random_vectors(run.sites))
+    binding = run.server.round(0).binding
+    worlds = [frozenset(range(count)) - frozenset(gone) for gone in _gone(data, count)]
+    told = {name: Survivors(binding, 0, pack(data.draw(st.sampled_from(worlds)), count)) for name in run.sites}
+    revealed = _unmask_under(run, told)
+    around = {n: {e.place for e in view.entries} for n, view in run.server.close_keys().items()}
+    seeds, keys = np.zeros(count, int), np.zeros(count, int)
+    for name, message in revealed.items():
+        alive = unpack(told[name].survivors, count)
+        assert len(message.seeds) == SHARE_SIZE * len(around[name] & alive)
+        assert len(message.keys) == SHARE_SIZE * len(around[name] - alive)
+        seeds[list(around[name] & alive)] += 1
+        keys[list(around[name] - alive)] += 1
+    assert not ((seeds >= run.plan.around(count)) & (keys >= run.plan.around(count))).any()
+
+
+def _gone(data, count):
+    return data.draw(st.lists(st.sets(st.integers(0, count - 1), max_size=2), min_size=1, max_size=3))
+
+
+def test_a_client_confirms_and_unmasks_one_survivor_set_only():
+    run = Conversation.of(7)
+    run.setup()
+    survivors = run.mask(random_vectors(run.sites))
+    requests = run.confirm(survivors)
+    other = replace(survivors["site-000"], survivors=pack(range(6), 7))
+    with pytest.raises(ProtocolError, match="Expected the survivor set that this client already answered for"):
+        run.sites["site-000"].answer("confirm", other)
+    first = run.sites["site-000"].answer("unmask", requests["site-000"])
+    with pytest.raises(ProtocolError, match="already answered for"):
+        run.sites["site-000"].answer("confirm", other)
+    assert run.sites["site-000"].answer("unmask", requests["site-000"]) == first
+
+
+def test_unmasking_needs_a_threshold_of_true_votes():
+    run = Conversation.of(7)
+    run.setup()
+    requests = run.confirm(run.mask(random_vectors(run.sites)))
+    request = requests["site-000"]
+    site = run.sites["site-000"]
+    with pytest.raises(ProtocolError, match="Expected 4 neighbours to confirm the same survivors, found 3"):
+        site.answer("unmask", replace(request, votes=request.votes[:-1]))
+    forged = Identity("site-001").sign(survivors_statement(request.binding, pack(range(7), 7)))
+    votes = (Vote(request.votes[0].place, forged), *request.votes[1:])
+    with pytest.raises(ProtocolError, match="Expected a message signed by site 'site-001'"):
+        site.answer("unmask", replace(request, votes=votes))
+    with pytest.raises(ProtocolError, match="place 0, which is none"):
+        site.answer("unmask", replace(request, votes=(Vote(0, forged), *request.votes[1:])))
+
+
+def test_survivors_below_the_threshold_are_refused_by_the_clients_themselves():
+    run = Conversation.of(7)
+    run.setup()
+    run.mask(random_vectors(run.sites))
+    few = Survivors(run.server.round(0).binding, 0, pack({0, 1, 2, 3}, 7))
+    with pytest.raises(TooFewClients, match="at least 5 of the 7 sites around 'site-000'"):
+        run.sites["site-000"].answer("confirm", few)
+
+
+def test_members_below_the_threshold_are_refused_before_anything_is_masked():
+    run = Conversation.of(7)
+    run.setup()
+    request = replace(run.server.begin(0)["site-000"], members=pack({0, 1}, 7))
+    with pytest.raises(TooFewClients, match="at the stage of masked vectors"):
+        run.sites["site-000"].answer("mask", request, random_vectors(run.sites)["site-000"])
+
+
+def test_survivors_that_were_no_members_are_refused():
+    run = Conversation.of(7)
+    run.setup(lost_shares={"site-006"})
+    survivors = run.mask(random_vectors(run.sites))
+    more = replace(survivors["site-000"], survivors=pack(range(7), 7))
+    with pytest.raises(ProtocolError, match="Expected survivors among the members"):
+        run.sites["site-000"].answer("confirm", more)
