@@ -1,0 +1,1 @@
+"""The demo: sixteen airlines that will not pool their flights."""
