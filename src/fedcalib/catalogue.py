@@ -31,6 +31,8 @@ _HOME = {
     "ScoreGaps": "queries.reliability",
     "ScoreHistogram": "queries.reliability",
     "TemperatureCurve": "queries.temperature",
+    "Clipped": "queries.clipped",
+    "NormHistogram": "queries.clipped",
     "ScoreTree": "queries.score_tree",
     "ScoreLeaves": "queries.score_tree",
     # mechanisms

@@ -91,8 +91,8 @@ class UserGaussian(Privacy):
     Before anything leaves, a client cuts its sum to public L2 norms. `clip` gives them by the name of the block, or as
     one number: how many records' worth a client may add, so that a block's norm is that many times its bound for one
     record. Without it the query's own clips hold. `separate` cuts each block by its own factor, only to reproduce
-    papers that do. `epsilon` and `delta` are the total of a run. With Poisson participation the noise is sized for a secret
-    sample, which protects against readers of the result and never against the server that samples.
+    papers that do. `epsilon` and `delta` are the total of a run. With Poisson participation the noise is sized for a
+    secret sample, which protects against readers of the result and never against the server that samples.
     """
 
     epsilon: float
