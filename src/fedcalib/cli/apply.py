@@ -1,0 +1,42 @@
+"""`fedcalib apply`: calibrated probabilities beside the columns of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from fedcalib.cli import documents, options
+from fedcalib.cli.application import Application
+from fedcalib.cli.evaluation import load_calibrator
+from fedcalib.cli.voice import Voice
+from fedcalib.io import Columns, open_table
+
+
+def apply(
+    calibrator: Annotated[Path, Argument(help="A calibrator.json.", show_default=False)],
+    file: Annotated[Path, Argument(help="A CSV, Parquet or NPZ file of scores.", show_default=False)],
+    *,
+    out: Annotated[Path, Option("-o", "--out", help="A CSV or Parquet file to write.", show_default=False)],
+    score: options.Score = None,
+    logits: options.Logits = None,
+    probs: options.Probs = None,
+    format_: options.Shape = options.Format.TEXT,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Calibrate the scores of a file; its columns are kept and the calibrated probabilities added."""
+    voice = Voice(format_ is options.Format.JSON)
+    columns = Columns(score=score, logits=logits, probs=probs, label=None)
+    done = Application(load_calibrator(calibrator), open_table(file), columns, out, voice).run()
+    warnings = []
+    if done.missing:
+        warnings.append(
+            f"{done.missing} of {done.records} records hold a missing number, NaN or infinity; "
+            "their calibrated probability is missing too."
+        )
+    for warning in warnings:
+        voice.warn(warning)
+    document = {"records": done.records, "classes": done.classes, "file": str(out), "warnings": warnings}
+    voice.result(document, [documents.facts_table("", {name: document[name] for name in ("records", "file")})])

@@ -1,0 +1,108 @@
+"""What `fedcalib evaluate` does: measure all sites together, and single ones where the model shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.metrics_report import MetricsReport
+from fedcalib.artifacts.saving import load
+from fedcalib.cli import documents, state
+from fedcalib.cli.phases import Conductor, Phase
+from fedcalib.cli.request import DataRequest, PrivacyRequest
+from fedcalib.cli.spending import Purse
+from fedcalib.cli.voice import Voice
+from fedcalib.cohort import FEWEST_RECORDS, Participation
+from fedcalib.errors import InputError
+from fedcalib.loop import run
+from fedcalib.methods.federated_metrics import FederatedMetrics
+from fedcalib.privacy.open import Open
+from fedcalib.records import Federation
+from fedcalib.runtimes.in_process import InProcess
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """Everything that an evaluation was told."""
+
+    privacy: PrivacyRequest
+    participation: Participation
+    data: DataRequest
+    files: tuple[Path, ...]
+    calibrator: Path | None
+    seed: int | None
+    purse: Purse
+    voice: Voice
+
+    @property
+    def phase(self) -> Phase[MetricsReport]:
+        """Say what is asked."""
+        return Phase("evaluation", FederatedMetrics(), self.privacy.model(), self.participation)
+
+    def key(self, settings: Mapping[str, Any]) -> str:
+        """Name this command for its state directory."""
+        also = () if self.calibrator is None else (self.calibrator,)
+        return state.key("evaluate", settings, (*self.files, *also))
+
+    def records(self, kept: state.State) -> tuple[Federation, tuple[str, ...]]:
+        """Read the files, and calibrate the scores if a calibrator was given."""
+        map_ = None if self.calibrator is None else load_calibrator(self.calibrator)
+        federation, warnings = self.data.read(self.files, kept, self.privacy.model().private)
+        if map_ is None:
+            return federation, warnings
+        return replace(federation, records=map_.over(federation.records)), warnings
+
+    def measure(self, federation: Federation, kept: state.State) -> dict[str, Any]:
+        """Ask, and put the answer into plain data."""
+        self.purse.pay(kept, self.phase.rehearse(federation.schema).spending)
+        conductor = Conductor(kept, self.seed, self.voice, self.purse)
+        result = conductor.run(self.phase, federation)
+        conductor.tell()
+        sites, reason = self._sites(federation)
+        return {
+            "method": "federated-metrics",
+            **documents.counts(federation, self.privacy.model()),
+            "privacy": documents.spending(result.privacy),
+            "metrics": documents.metrics(result.artifact),
+            "per_site": sites,
+            "warnings": [*documents.missing(result.artifact, federation.schema.classes), *reason],
+            "replayed": conductor.replayed,
+        }
+
+    def _sites(self, federation: Federation) -> tuple[list[dict[str, Any]] | None, tuple[str, ...]]:
+        """Measure single sites where the server sees them anyway, and they are large enough to be shown."""
+        if not isinstance(self.privacy.model(), Open):
+            return None, (f"Single sites are left out: the model '{self.privacy.word}' does not show them.",)
+        with self.voice.meter("sites") as meter:
+            rows = []
+            for index in range(len(federation)):
+                rows.append(_site(federation, index))
+                meter.at(index + 1, len(federation))
+        hidden = sum(row["metrics"] is None for row in rows)
+        if not hidden:
+            return rows, ()
+        return rows, (f"{hidden} of {len(rows)} sites hold fewer than {FEWEST_RECORDS} records and are not shown.",)
+
+
+def _site(federation: Federation, index: int) -> dict[str, Any]:
+    records = federation.client(index)
+    if len(records) < FEWEST_RECORDS:
+        return {"site": federation.name(index), "records": None, "metrics": None}
+    result = run(FederatedMetrics(), InProcess(Federation.of([records])), Open())
+    return {
+        "site": federation.name(index),
+        "records": len(records),
+        "metrics": documents.metrics(result.artifact),
+    }
+
+
+def load_calibrator(path: Path) -> Calibrator:
+    """Read a calibrator, or say what the file holds instead."""
+    artifact = load(path)
+    if not isinstance(artifact, Calibrator):
+        raise InputError(f"Expected a calibrator in {path}, found a {type(artifact).__name__}.")
+    return artifact

@@ -1,0 +1,108 @@
+"""What a command says, and where: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+SCHEMA_VERSION: Final = 1
+_PATIENCE: Final = 1.0  # seconds before a progress bar is worth showing
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """A few rows under a heading."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@final
+@dataclass(frozen=True)
+class Voice:
+    """Speaks for one command: as JSON for programs, in tables for people."""
+
+    as_json: bool
+
+    def result(self, document: dict[str, Any], tables: Sequence[Table]) -> None:
+        """Give the result: one JSON document on stdout and the tables on stderr, or the tables on stdout."""
+        self._show(tables, sys.stderr if self.as_json else sys.stdout)
+        if self.as_json:
+            text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, allow_nan=False)
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Say something on the side."""
+        print(text, file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Say something that should not be missed."""
+        self.note(f"Warning: {text}")
+
+    def _show(self, tables: Sequence[Table], stream: Any) -> None:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table as Grid
+
+        console = Console(file=stream, highlight=False, soft_wrap=False)
+        for table in tables:
+            headed = any(table.columns)
+            grid = Grid(
+                *table.columns,
+                title=table.title or None,
+                box=SIMPLE_HEAD,
+                title_justify="left",
+                show_header=headed,
+            )
+            for row in table.rows:
+                grid.add_row(*(cell.replace("[", r"\[") for cell in row))
+            console.print(grid)
+
+    @contextmanager
+    def meter(self, what: str) -> Iterator[Meter]:
+        """Show how far a task has come, once it has taken a second, and only to somebody who looks."""
+        meter = Meter(what)
+        try:
+            yield meter
+        finally:
+            meter.stop()
+
+
+@final
+@dataclass
+class Meter:
+    """A progress bar that appears when a task turns out to be long."""
+
+    what: str
+    begun: float = field(default_factory=time.monotonic)
+    bar: Any = None
+    task: Any = None
+
+    def at(self, done: int, total: int | None = None) -> None:
+        """Say how much is done."""
+        if self.bar is None and time.monotonic() - self.begun > _PATIENCE and sys.stderr.isatty():
+            self._start()
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done, total=total)
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task = self.bar.add_task(self.what, total=None)
+        self.bar.start()
