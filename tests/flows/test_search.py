@@ -1,0 +1,128 @@
+"""Searches find what they look for on any bracket, and look no more often than they say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fedcalib.answer import Answer
+from fedcalib.errors import InputError
+from fedcalib.flows.search import Bisection, Found, GoldenSection, Interpolation, OnMagnitude
+from fedcalib.queries.histogram import LabelCounts
+
+BRACKETS = st.tuples(st.floats(-100, 100), st.floats(0.01, 100)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+GOLDEN = (sqrt(5) - 1) / 2
+
+
+def look(flow: object, function: Callable[[float], float]) -> tuple[Found, list[int]]:
+    """Drive a search on a plain function; note how many places each message asks."""
+    asked: list[int] = []
+
+    def ask(places: tuple[float, ...]):
+        asked.append(len(places))
+        yield LabelCounts(2)
+        return np.array([function(place) for place in places])
+
+    generator = flow(ask)
+    try:
+        query = next(generator)
+        while True:
+            query = generator.send(Answer.empty(query))
+    except StopIteration as end:
+        return end.value, asked
+
+
+@given(BRACKETS, st.floats(0, 1), st.integers(1, 25))
+def test_golden_section_finds_the_minimum_on_any_bracket(
+    bracket: tuple[float, float], share: float, steps: int
+) -> None:
+    low, high = bracket
+    target = low + share * (high - low)
+    found, asked = look(lambda ask: GoldenSection(steps).minimum(ask, low, high), lambda x: abs(x - target))
+    assert abs(found.place - target) <= GOLDEN**steps * (high - low) / 2 * (1 + 1e-6) + 1e-9 * (high - low)
+    assert sum(asked) == steps + 1
+    assert asked == [2] + [1] * (steps - 1)
+
+
+def published(function: Callable[[float], float], low: float, high: float, steps: int) -> tuple[float, float]:
+    """The index order as it was printed: the new point is placed in the old bracket."""
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    for _ in range(steps):
+        old_low, old_high = low, high
+        if function(left) >= function(right):
+            low, left = left, right
+            right = old_low + GOLDEN * (old_high - old_low)
+        else:
+            high, right = right, left
+            left = old_high - GOLDEN * (old_high - old_low)
+    return low, high
+
+
+def test_the_published_index_order_fails() -> None:
+    """On a clean, monotone query with its root at 1.985 in [0.5, 3] the printed order turns the bracket inside out."""
+
+    def gap(x: float) -> float:
+        return abs(x - 1.985)
+
+    low, high = published(gap, 0.5, 3.0, 5)
+    assert low > high
+    found, _ = look(lambda ask: GoldenSection(5).minimum(ask, 0.5, 3.0), gap)
+    assert abs(found.place - 1.985) <= 0.113
+    assert abs((low + high) / 2 - 1.985) > 0.3
+
+
+@given(BRACKETS, st.floats(0, 1), st.integers(1, 20))
+def test_bisection_finds_the_root_on_any_bracket(bracket: tuple[float, float], share: float, looks: int) -> None:
+    low, high = bracket
+    target = low + share * (high - low)
+    found, asked = look(lambda ask: Bisection(looks).root(ask, low, high), lambda x: x - target)
+    assert abs(found.place - target) <= (high - low) / 2 ** (looks + 1) * (1 + 1e-6) + 1e-9 * (high - low)
+    assert asked == [1] * looks
+
+
+@given(st.floats(0.3, 5))
+def test_interpolation_is_exact_on_logarithms(target: float) -> None:
+    found, asked = look(lambda ask: Interpolation().root(ask, 0.25, 8.0), lambda x: np.log(x / target))
+    assert found.place == pytest.approx(target, rel=1e-9)
+    assert asked == [2]
+    assert not found.at_end
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=6, unique=True).map(sorted), st.floats(0.1, 10))
+def test_interpolation_brackets_any_rising_curve(places: list[float], target: float) -> None:
+    assume(all(b / a > 1.05 for a, b in itertools.pairwise(places)))
+    search = Interpolation(tuple(places))
+    found, _ = look(lambda ask: search.root(ask, 0.05, 20.0), lambda x: np.tanh(np.log(x / target)))
+    inside = [(a, b) for a, b in itertools.pairwise(places) if a <= target <= b]
+    for low, high in inside:
+        assert low * (1 - 1e-9) <= found.place <= high * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "search", [OnMagnitude(GoldenSection(8)), Bisection(8), Interpolation(), Interpolation((0.6, 1.2, 2.8))], ids=repr
+)
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_a_root_outside_the_bracket_ends_at_its_end_with_a_flag(search: object, sign: float) -> None:
+    found, _ = look(lambda ask: search.root(ask, 0.5, 3.0), lambda x: sign * 10 + 0.01 * x)
+    assert found.at_end
+    assert found.place == pytest.approx(3.0 if sign < 0 else 0.5, abs=0.1)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
+def test_any_answers_give_a_place_in_the_bracket(values: list[float]) -> None:
+    answers = iter(values * 10)
+    for search in (OnMagnitude(), Bisection(), Interpolation((0.6, 1.2, 2.8))):
+        found, _ = look(lambda ask, search=search: search.root(ask, 0.5, 3.0), lambda x: next(answers))
+        assert 0.5 <= found.place <= 3.0
+
+
+def test_nonsense_is_refused() -> None:
+    for make in (lambda: GoldenSection(0), lambda: Bisection(0), lambda: Interpolation((2.0, 1.0))):
+        with pytest.raises(InputError):
+            make()
