@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fedcalib.cohort import Disjoint as Disjoint
     from fedcalib.cohort import Everyone as Everyone
     from fedcalib.cohort import Poisson as Poisson
+    from fedcalib.flows.search import Bisection as Bisection
+    from fedcalib.flows.search import GoldenSection as GoldenSection
+    from fedcalib.flows.search import Interpolation as Interpolation
+    from fedcalib.flows.search import OnMagnitude as OnMagnitude
     from fedcalib.io import read as read
     from fedcalib.ledger import Ledger as Ledger
     from fedcalib.loop import Result as Result
@@ -25,10 +29,14 @@ if TYPE_CHECKING:
     from fedcalib.method import Flow as Flow
     from fedcalib.method import Method as Method
     from fedcalib.method import Plan as Plan
+    from fedcalib.methods.acc_t import AccT as AccT
+    from fedcalib.methods.ece_t import ECET as ECET
     from fedcalib.methods.fed_bin import FedBin as FedBin
     from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
+    from fedcalib.methods.nll_t import NLLT as NLLT
     from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
     from fedcalib.methods.platt import PlattScaling as PlattScaling
+    from fedcalib.methods.source_binning import SourceBinning as SourceBinning
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
     from fedcalib.privacy.local import LocalDP as LocalDP
     from fedcalib.privacy.model import Mechanism as Mechanism
@@ -56,7 +64,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "AccT": "methods.acc_t",
     "Answer": "answer",
+    "Bisection": "flows.search",
     "Block": "query",
     "Bound": "query",
     "Calibrator": "artifacts.calibrator",
@@ -64,18 +74,23 @@ _HOME = {
     "Cohort": "cohort",
     "Disjoint": "cohort",
     "DistributedDP": "privacy.distributed",
+    "ECET": "methods.ece_t",
     "Everyone": "cohort",
     "FedBin": "methods.fed_bin",
     "FederatedMetrics": "methods.federated_metrics",
     "Federation": "records",
     "Flow": "method",
+    "GoldenSection": "flows.search",
     "Identity": "artifacts.calibrator",
     "InProcess": "runtimes.in_process",
+    "Interpolation": "flows.search",
     "Join": "query",
     "Ledger": "ledger",
     "LocalDP": "privacy.local",
     "Mechanism": "privacy.model",
     "Method": "method",
+    "NLLT": "methods.nll_t",
+    "OnMagnitude": "flows.search",
     "OneShotTemperature": "methods.one_shot_temperature",
     "Open": "privacy.open",
     "Plan": "method",
@@ -93,6 +108,7 @@ _HOME = {
     "SecAgg": "privacy.secagg",
     "Secure": "randomness",
     "Simulated": "randomness",
+    "SourceBinning": "methods.source_binning",
     "SourceLaplace": "privacy.source_laplace",
     "Transcript": "transcript",
     "UserGaussian": "privacy.user_gaussian",

@@ -19,6 +19,12 @@ METHODS: list[fc.Method] = [
     fc.OneShotTemperature(),
     fc.OneShotTemperature(refinements=2),
     fc.FederatedMetrics(),
+    fc.AccT(),
+    fc.AccT(search=fc.Bisection(3)),
+    fc.AccT(search=fc.OnMagnitude()),
+    fc.NLLT(),
+    fc.ECET(),
+    fc.SourceBinning(),
 ]
 
 MODELS: list[fc.Privacy] = [

@@ -15,9 +15,13 @@ from fedcalib.types import Floats
 @final
 @dataclass(frozen=True)
 class Temperature(Calibrator):
-    """Divide logits by a temperature: above 1 it softens an over-confident model; ranking never changes."""
+    """Divide logits by a temperature: above 1 it softens an over-confident model; ranking never changes.
+
+    `warning` says what to know about how it was found; empty if nothing.
+    """
 
     temperature: float
+    warning: str = ""
 
     def __post_init__(self) -> None:
         if not (isfinite(self.temperature) and self.temperature > 0):

@@ -16,6 +16,7 @@ from fedcalib.queries.temperature import TemperatureCurve
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
+_NOTHING = 1e-12  # far below a step of any grid
 _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole clients
 
 
@@ -62,7 +63,7 @@ def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> flo
     left over is no more than the noise explains: without noise the curve goes through every point.
     """
     largest = float(np.abs(slopes).max(initial=0.0))
-    if largest == 0:
+    if largest < _NOTHING:
         return fallback
     centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
     places, scaled, level = (grid - centre) / half, slopes / largest, noise / largest**2

@@ -1,0 +1,156 @@
+"""What recalibration after a domain shift asks of its sources, at some temperatures in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import final
+
+import numpy as np
+
+from fedcalib.binning import bin_index_unchecked
+from fedcalib.errors import InputError
+from fedcalib.query import Block, Bound, RecordQuery, Rows
+from fedcalib.records import Records
+from fedcalib.types import Bools, Floats
+
+
+@final
+@dataclass(frozen=True)
+class ConfidenceGaps(RecordQuery):
+    """At each temperature: correct answers minus summed confidence.
+
+    A record adds 1[correct] minus its top probability at temperature T, a number in (-1, 1 - 1/classes], to each of the
+    G cells: Linf <= 1, L1 <= G, L2 <= sqrt(G), approached by a record that is wrong and certain at every temperature.
+    The block weighs G looks, so that a look costs the same however many share a message.
+    """
+
+    temperatures: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_temperatures(self.temperatures)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a temperature."""
+        return {"gap": _looks(len(self.temperatures))}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch every cell."""
+        columns = [right - confidence for right, confidence in _tops(records, self.temperatures)]
+        return Rows(None, np.stack(columns, axis=1))
+
+
+@final
+@dataclass(frozen=True)
+class ClippedLosses(RecordQuery):
+    """At each temperature: the summed log loss, each record's cut at `worst` and divided by it.
+
+    A record adds a number in [0, 1] to each of the G cells, because the cut happens here, on the client, record by
+    record: Linf <= 1, L1 <= G, L2 <= sqrt(G), attained by a record that is wrong and certain. `worst` is a public
+    constant, never the largest loss that was seen.
+    """
+
+    temperatures: tuple[float, ...]
+    worst: float
+
+    def __post_init__(self) -> None:
+        check_temperatures(self.temperatures)
+        if not 0 < self.worst < 1e3:
+            raise InputError(f"Expected a bound on the log loss above 0, found {self.worst}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a temperature."""
+        return {"loss": _looks(len(self.temperatures))}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch every cell."""
+        logits = _shifted(records)
+        own = logits[np.arange(len(logits)), records.labels]
+        columns = [
+            np.log(np.exp(logits / temperature).sum(axis=1)) - own / temperature for temperature in self.temperatures
+        ]
+        return Rows(None, np.clip(np.stack(columns, axis=1) / self.worst, 0.0, 1.0))
+
+
+@final
+@dataclass(frozen=True)
+class BinnedGaps(RecordQuery):
+    """At each temperature, by bin of the top probability: correct answers minus summed confidence.
+
+    At each of the G temperatures a record adds one number in (-1, 1) to one bin: Linf <= 1, L1 <= G, L2 <= sqrt(G),
+    approached by a record that is wrong and certain at every temperature.
+    """
+
+    temperatures: tuple[float, ...]
+    bins: int
+
+    def __post_init__(self) -> None:
+        check_temperatures(self.temperatures)
+        if not 1 <= self.bins <= 1 << 16:
+            raise InputError(f"Expected 1 to 2^16 bins, found {self.bins}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """A row of bins a temperature."""
+        looks = _looks(len(self.temperatures))
+        return {"gap": Block((len(self.temperatures), self.bins), looks.bound, weight=looks.weight)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one bin a temperature."""
+        cells, values = [], []
+        for look, (right, confidence) in enumerate(_tops(records, self.temperatures)):
+            cells.append(look * self.bins + bin_index_unchecked(confidence, self.bins))
+            values.append(right - confidence)
+        return Rows(np.stack(cells, axis=1), np.stack(values, axis=1))
+
+
+@final
+@dataclass(frozen=True)
+class RightWrong(RecordQuery):
+    """By bin of the top probability: how many records are right, and how many wrong.
+
+    A record adds one to one of the 2 x bins cells: every norm is 1, where counting (right, all) would make it 2.
+    """
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bins <= 1 << 20:
+            raise InputError(f"Expected 1 to 2^20 bins, found {self.bins}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Right, then wrong, by bin."""
+        return {"counts": Block((2, self.bins), integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell."""
+        ((right, confidence),) = _tops(records, (1.0,))
+        return Rows((bin_index_unchecked(confidence, self.bins) + self.bins * ~right)[:, None], None)
+
+
+def _looks(count: int) -> Block:
+    return Block((count,), Bound(float(count), sqrt(count), 1.0), weight=float(count))
+
+
+def _tops(records: Records, temperatures: tuple[float, ...]) -> list[tuple[Bools, Floats]]:
+    """Say of each record whether its top class is right, and how probable that class is at each temperature."""
+    logits = _shifted(records)
+    right: Bools = records.probs.argmax(axis=1) == records.labels
+    return [(right, 1 / np.exp(logits / temperature).sum(axis=1)) for temperature in temperatures]
+
+
+def _shifted(records: Records) -> Floats:
+    """Give the logits with each record's largest at zero, so that exponentials stay within one."""
+    logits = np.asarray(records.logits, dtype=np.float64)
+    shifted: Floats = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
+    return shifted
+
+
+def check_temperatures(temperatures: tuple[float, ...]) -> None:
+    """Refuse temperatures that are no positive numbers."""
+    if not temperatures or not all(0 < temperature < 1e6 for temperature in temperatures):
+        raise InputError(f"Expected temperatures above 0, found {temperatures[:5]}.")
