@@ -49,6 +49,14 @@ def together(calibration: Spending, measurements: Sequence[Spending], parallel: 
     )
 
 
+def for_units(spent: Spending, column: str | None) -> Spending:
+    """Say for whom a promise holds when one record of each unit was kept."""
+    if column is None or spent.epsilon is None or spent.unit != "record":
+        return spent
+    kept = f" One record of each '{column}' was kept at each site, so it holds for each '{column}' at each site."
+    return replace(spent, statement=spent.statement + kept)
+
+
 def as_simulation(spent: Spending) -> Spending:
     """Mark spending as that of a simulation, which protects nobody."""
     if spent.simulation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from typer import Option
 
@@ -19,8 +19,8 @@ from fedcalib.cli.spending import Purse
 from fedcalib.cli.voice import SCHEMA_VERSION, Voice
 from fedcalib.errors import InputError
 from fedcalib.io import Columns, expand
-from fedcalib.privacy.model import Spending
 
+NAMES: Final = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _FIT = "Method"
 
 
@@ -40,7 +40,11 @@ def calibrate(
         float, Option(help="Share of records to measure on instead of fitting; 0 for none.", rich_help_panel=_FIT)
     ] = 0.3,
     test: Annotated[
-        list[str] | None, Option(help="Files to measure on, instead of holding records out.", rich_help_panel=_FIT)
+        list[str] | None,
+        Option(
+            help="Files to measure on, instead of holding records out; repeat it, or give a pattern.",
+            rich_help_panel=_FIT,
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None, Option("--set", help="Another option of the method, as NAME=VALUE.", rich_help_panel=_FIT)
@@ -90,7 +94,7 @@ def calibrate(
 def _folder(out: Path | None) -> Path:
     if out is None:
         raise InputError("Expected --out DIR for the results, found none; name a directory, or add --dry-run.")
-    check_folder(out)
+    check_folder(out, NAMES)
     return out
 
 
@@ -116,16 +120,16 @@ def _calibrate(calibration: Calibration, out: Path, root: Path | None, told: dic
         phases = calibration.plan(records.fitted.schema, None if records.held is None else records.held.schema)
         outcome = calibration.run(records, phases, kept)
     telling = calibration.tell(records, phases, outcome, _provenance(calibration, told))
-    written = _write(out, telling, outcome.fitted.artifact, outcome.spent)
+    written = _write(out, telling, outcome.fitted.artifact)
     _show(calibration, {**telling.document, "files": written}, records)
 
 
-def _write(out: Path, telling: Told, artifact: Calibrator, spent: Spending) -> dict[str, str]:
-    names = ("calibrator.json", "result.json", *telling.files)
+def _write(out: Path, telling: Told, artifact: Calibrator) -> dict[str, str]:
+    names = [name for name in NAMES if name in telling.files or name in ("calibrator.json", "result.json")]
     document = {"schema_version": SCHEMA_VERSION, **telling.document, "files": places(out, names)}
     result = json.dumps(document, indent=1, allow_nan=False) + "\n"
     with TemporaryDirectory() as folder:
-        calibrator = artifact.save(Path(folder) / "calibrator.json", spent).read_bytes()
+        calibrator = artifact.save(Path(folder) / "calibrator.json", telling.spent).read_bytes()
     return write_all(out, {"calibrator.json": calibrator, "result.json": result.encode(), **telling.files})
 
 

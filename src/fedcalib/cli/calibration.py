@@ -10,7 +10,7 @@ from typing import Any, final
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.cli import documents, pages, state
-from fedcalib.cli.budget import ALONE, Shares, shares, together
+from fedcalib.cli.budget import ALONE, Shares, for_units, shares, together
 from fedcalib.cli.phases import Conductor, Phase, Rehearsal
 from fedcalib.cli.request import DataRequest, PrivacyRequest, split
 from fedcalib.cli.spending import Purse
@@ -106,6 +106,7 @@ class Calibration:
 
     def tell(self, records: Records, phases: Phases, outcome: Outcome, provenance: Mapping[str, object]) -> Told:
         """Put the outcome into words, data and files."""
+        spent = for_units(outcome.spent, self.data.columns.unit)
         before, after = (result.artifact for result in outcome.measured) if outcome.measured else (None, None)
         model = self.privacy.model()
         warnings = [*records.warnings, *phases.warnings]
@@ -116,7 +117,7 @@ class Calibration:
         document: dict[str, Any] = {
             "method": self.word,
             **documents.counts(records.all, model),
-            "privacy": documents.spending(outcome.spent),
+            "privacy": documents.spending(spent),
             "before": documents.metrics(before),
             "after": documents.metrics(after),
             "warnings": list(dict.fromkeys(warnings)),
@@ -126,7 +127,7 @@ class Calibration:
         story = pages.Story(
             title=f"Calibration by {type(self.method).__name__}",
             summary=_summary(type(self.method).__name__, before, after),
-            spent=outcome.spent,
+            spent=spent,
             private=model.private,
             counts=documents.counts(records.all, model),
             before=before,
@@ -134,7 +135,7 @@ class Calibration:
             warnings=document["warnings"],
             provenance=provenance,
         )
-        return Told(document, pages.files(story))
+        return Told(document, pages.files(story), spent)
 
 
 @final
@@ -189,6 +190,7 @@ class Told:
 
     document: dict[str, Any]
     files: dict[str, bytes]
+    spent: Spending
 
 
 def _check_alike(fitted: Federation, held: Federation, file: Path) -> None:

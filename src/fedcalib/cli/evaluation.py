@@ -11,6 +11,7 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.artifacts.saving import load
 from fedcalib.cli import documents, state
+from fedcalib.cli.budget import for_units
 from fedcalib.cli.phases import Conductor, Phase
 from fedcalib.cli.request import DataRequest, PrivacyRequest
 from fedcalib.cli.spending import Purse
@@ -66,7 +67,7 @@ class Evaluation:
         return {
             "method": "federated-metrics",
             **documents.counts(federation, self.privacy.model()),
-            "privacy": documents.spending(result.privacy),
+            "privacy": documents.spending(for_units(result.privacy, self.data.columns.unit)),
             "metrics": documents.metrics(result.artifact),
             "per_site": sites,
             "warnings": [*documents.missing(result.artifact, federation.schema.classes), *reason],

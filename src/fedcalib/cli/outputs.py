@@ -11,9 +11,12 @@ from pathlib import Path
 from fedcalib.errors import InputError
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, names: Iterable[str]) -> None:
     """Refuse a folder that cannot be written, before anything is asked and spent."""
     try:
+        blocked = next((folder / name for name in names if (folder / name).is_dir()), None)
+        if blocked is not None:
+            raise InputError(f"Expected to write the file {blocked}, found a directory; name another with --out.")
         nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
         if not nearest.is_dir():
             raise InputError(f"Expected a directory with --out, found the file {nearest}; name another.")

@@ -26,7 +26,7 @@ class Purse:
         from fedcalib.ledger import Ledger
 
         # the secret makes the name: a command whose state was lost asks anew, so it has to pay anew
-        name = sha256(f"{state.folder}/{state.secret}".encode()).hexdigest()[:32]
+        name = sha256(f"{state.name}/{state.secret}".encode()).hexdigest()[:32]
         Ledger(self.path, "command").debit(name, self.account, total)
 
     def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:

@@ -25,6 +25,11 @@ class State:
     folder: Path | None
     secret: int  # decides chance that must repeat itself when a run is resumed, such as who is held out
 
+    @property
+    def name(self) -> str:
+        """Give the command's own name."""
+        return "" if self.folder is None else self.folder.name
+
     def transcript(self, phase: str) -> Path | None:
         """Say where the transcript of a phase lives."""
         return None if self.folder is None else self.folder / f"{phase}.jsonl"
