@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from fedcalib.method import Plan as Plan
     from fedcalib.methods.acc_t import AccT as AccT
     from fedcalib.methods.ece_t import ECET as ECET
+    from fedcalib.methods.fed_bbq import FedBBQ as FedBBQ
     from fedcalib.methods.fed_bin import FedBin as FedBin
     from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
     from fedcalib.methods.nll_t import NLLT as NLLT
     from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
     from fedcalib.methods.platt import PlattScaling as PlattScaling
     from fedcalib.methods.source_binning import SourceBinning as SourceBinning
+    from fedcalib.methods.weighting import Unweighted as Unweighted
+    from fedcalib.methods.weighting import Weighted as Weighted
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
     from fedcalib.privacy.local import LocalDP as LocalDP
     from fedcalib.privacy.model import Mechanism as Mechanism
@@ -76,6 +79,7 @@ _HOME = {
     "DistributedDP": "privacy.distributed",
     "ECET": "methods.ece_t",
     "Everyone": "cohort",
+    "FedBBQ": "methods.fed_bbq",
     "FedBin": "methods.fed_bin",
     "FederatedMetrics": "methods.federated_metrics",
     "Federation": "records",
@@ -111,7 +115,9 @@ _HOME = {
     "SourceBinning": "methods.source_binning",
     "SourceLaplace": "privacy.source_laplace",
     "Transcript": "transcript",
+    "Unweighted": "methods.weighting",
     "UserGaussian": "privacy.user_gaussian",
+    "Weighted": "methods.weighting",
     "load": "artifacts.saving",
     "read": "io",
     "run": "loop",

@@ -63,6 +63,9 @@ _HOME = {
     "UserGaussian": "privacy.user_gaussian",
     # methods
     "FedBin": "methods.fed_bin",
+    "FedBBQ": "methods.fed_bbq",
+    "Unweighted": "methods.weighting",
+    "Weighted": "methods.weighting",
     "OneShotTemperature": "methods.one_shot_temperature",
     "FederatedMetrics": "methods.federated_metrics",
     "PlattScaling": "methods.platt",
@@ -78,6 +81,7 @@ _HOME = {
     "TopLabelSteps": "artifacts.top_label",
     "Identity": "artifacts.calibrator",
     "Steps": "artifacts.steps",
+    "Blend": "artifacts.blend",
     "Temperature": "artifacts.scaling",
     "MetricsReport": "artifacts.metrics_report",
     "Measured": "artifacts.metrics_report",

@@ -16,6 +16,9 @@ from fedcalib.query import Query
 METHODS: list[fc.Method] = [
     fc.FedBin(),
     fc.FedBin(bins=8, rounds=3, smoothing=0.0),
+    fc.FedBin(weighting=fc.Weighted()),
+    fc.FedBBQ(),
+    fc.FedBBQ(finest=4, weighting=fc.Weighted(changed_only=True)),
     fc.OneShotTemperature(),
     fc.OneShotTemperature(refinements=2),
     fc.FederatedMetrics(),

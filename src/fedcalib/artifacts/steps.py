@@ -37,7 +37,11 @@ class Steps(Calibrator):
         return cls(classes, tuple(tuple(row) for row in clipped.tolist()))
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Look each probability up in its class's steps."""
+        """Look each probability up in its class's steps, and normalise."""
+        return normalised(self.raw(probs), probs)
+
+    def raw(self, probs: Floats) -> Floats:
+        """Look each probability up, without normalising."""
         table = np.array(self.table)
         if probs.shape[1] != self.classes:
             raise InputError(f"Expected {self.classes} classes, found {probs.shape[1]}.")
@@ -45,7 +49,8 @@ class Steps(Calibrator):
             one = table[0][bin_index(probs[:, 1], table.shape[1])]
             return np.stack([1 - one, one], axis=1)
         cells = bin_index(probs, table.shape[1])
-        return normalised(table[np.arange(self.classes), cells], probs)
+        looked: Floats = table[np.arange(self.classes), cells]
+        return looked
 
 
 def asked_classes(classes: int) -> int:

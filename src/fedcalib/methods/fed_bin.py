@@ -7,16 +7,18 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.steps import Steps, asked_classes
+from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.steps import Steps
 from fedcalib.errors import InputError
+from fedcalib.flows.label_histogram import label_histograms
 from fedcalib.method import Flow, Method
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.methods.weighting import Unweighted, Weighting
 from fedcalib.records import Schema
 
 
 @final
 @dataclass(frozen=True)
-class FedBin(Method[Steps]):
+class FedBin(Method[Calibrator]):
     """Replace each probability by the share of positives in its bin, summed over clients.
 
     `smoothing` pseudo-records with the bin's own midpoint keep empty bins at the identity; 0 gives the published
@@ -26,6 +28,7 @@ class FedBin(Method[Steps]):
     bins: int = 15
     rounds: int = 1
     smoothing: float = 2.0
+    weighting: Weighting = Unweighted()
     clip: float | None = None
 
     def __post_init__(self) -> None:
@@ -35,14 +38,11 @@ class FedBin(Method[Steps]):
                 f"found {self.bins}, {self.rounds} and {self.smoothing}."
             )
 
-    def protocol(self, schema: Schema) -> Flow[Steps]:
+    def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Sum the histograms, then take one ratio a cell."""
-        counts = np.zeros((asked_classes(schema.classes), 2, self.bins))
-        for _ in range(self.rounds):
-            answer = yield LabelHistogram(schema.classes, self.bins, self.clip)
-            counts += np.stack(list(answer.values.values()))
-        positives, negatives = np.maximum(counts, 0).swapaxes(0, 1)
+        counts = yield from label_histograms(schema, self.bins, self.rounds, self.clip)
+        hits, misses = np.maximum(counts.positives, 0), np.maximum(counts.negatives, 0)
         middle = (np.arange(self.bins) + 0.5) / self.bins
-        held = positives + negatives + self.smoothing
-        ratio = np.divide(positives + self.smoothing * middle, held, out=np.zeros_like(held), where=held > 0)
-        return Steps.of_table(schema.classes, ratio)
+        held = hits + misses + self.smoothing
+        ratio = np.divide(hits + self.smoothing * middle, held, out=np.zeros_like(held), where=held > 0)
+        return self.weighting.apply(Steps.of_table(schema.classes, ratio), counts)
