@@ -13,6 +13,7 @@ from fedcalib.report.wording import MISSING, short
 from fedcalib.types import Floats
 
 _SQUARE = (7.3, 5.2)  # a square for the curves and room for the names beside it
+_LEAST = 1e-12  # below this a logarithmic axis would show nothing else
 _DASHED = {"color": SOFT, "linewidth": 1, "linestyle": (0, (4, 3))}
 _REMARK = {"color": SOFT, "fontsize": 8.5, "style": "italic"}
 
@@ -101,14 +102,14 @@ def _columns(curve: Curve) -> tuple[Floats, Floats, Floats, Floats]:
 def _positive(curve: Curve) -> tuple[Floats, Floats, Floats, Floats]:
     """Keep what a logarithmic axis can show."""
     x, y, low, high = _columns(curve)
-    held = (x > 0) & (y > 0)
+    held = (x > _LEAST) & (y > _LEAST)
     return x[held], y[held], low[held], high[held]
 
 
 def _floor(curves: Sequence[Curve]) -> float:
     """Choose where the axis ends; a band that reaches zero or below ends there too."""
     lowest = [float(y.min()) for _, y, _, _ in map(_positive, curves)]
-    bands = [float(low[low > 0].min()) for _, _, low, _ in map(_positive, curves) if (low > 0).any()]
+    bands = [float(low[low > _LEAST].min()) for _, _, low, _ in map(_positive, curves) if (low > _LEAST).any()]
     return max(min([*lowest, *bands]) * 0.7, min(lowest) / 10) if lowest else 1.0
 
 

@@ -18,7 +18,7 @@ from fedcalib.types import Floats
 
 def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: str = "Site by site") -> Picture:
     """Draw each site's gap before and after; sites with too few records say so and show nothing."""
-    shown = rows[:MOST]
+    shown = [row.guarded for row in rows[:MOST]]
     both = any(row.after is not None for row in shown) and any(row.before is not None for row in shown)
 
     def paint(figure: Any) -> None:

@@ -70,7 +70,7 @@ def metric_rows(rows: Sequence[MetricRow]) -> tuple[Row, ...]:
 
 def site_rows(rows: Sequence[SiteRow]) -> tuple[Row, ...]:
     """Prepare the rows of the table of sites; those with too few records carry no number at all."""
-    decimals = decimals_for(value for row in rows for value in (row.before, row.after) if not row.too_few)
+    decimals = decimals_for(value for row in rows for value in (row.before, row.after))
     return tuple(_site_row(row, decimals) for row in rows)
 
 

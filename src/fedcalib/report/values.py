@@ -15,6 +15,7 @@ from fedcalib.types import Floats
 Number: TypeAlias = float | None  # None and NaN both mean: there is no value to show
 Numbers: TypeAlias = Sequence[Number] | Floats
 Better: TypeAlias = Literal["lower", "higher"]
+_BEYOND = 1e15
 
 
 @final
@@ -65,6 +66,11 @@ class SiteRow:
     after: Measured | None = None
     records: Count = None
     too_few: bool = False
+
+    @property
+    def guarded(self) -> SiteRow:
+        """Give the row as it may be shown: a site with too few records keeps its name only."""
+        return SiteRow(self.site, too_few=True) if self.too_few else self
 
 
 @final
@@ -143,8 +149,8 @@ def numbers(values: Numbers | None, size: int) -> Floats:
 
 
 def known(value: Number) -> float:
-    """Give the number, or NaN where it is missing or not finite."""
-    return float(value) if value is not None and math.isfinite(value) else math.nan
+    """Give the number, or NaN where it is missing, not finite or beyond anything that can be measured."""
+    return float(value) if value is not None and abs(value) < _BEYOND else math.nan
 
 
 def parts(measured: Measured | None) -> tuple[float, float, float]:

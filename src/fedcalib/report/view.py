@@ -35,18 +35,19 @@ class Embedded:
 def of(page: Page) -> dict[str, Any]:
     """Compute everything that the template names."""
     metrics = metric_rows(page.metrics)
+    sites = [row.guarded for row in page.sites]
     return {
         "page": page,
         "facts": _facts(page),
         "metrics": metrics,
         "headlines": [row for row in metrics if MISSING not in (row.before.value, row.after.value)][:3],
         "compares": any(row.after is not None and row.before is not None for row in page.metrics),
-        "sites": site_rows(page.sites),
-        "sites_compare": any(row.after is not None and row.before is not None for row in page.sites),
-        "sites_count": any(row.records is not None for row in page.sites),
+        "sites": site_rows(sites),
+        "sites_compare": any(row.after is not None and row.before is not None for row in sites),
+        "sites_count": any(row.records is not None for row in sites),
         "reliability": _reliability(page),
         "tables": [_table(diagram) for diagram in (page.before, page.after) if diagram is not None],
-        "site_picture": embed(plots.bars_by_site(page.sites, page.site_metric)) if page.sites else None,
+        "site_picture": embed(plots.bars_by_site(sites, page.site_metric)) if sites else None,
         "figures": [embed(picture) for picture in page.figures],
         "provenance": [(name, _said(value)) for name, value in page.provenance.items()],
     }

@@ -1,0 +1,192 @@
+"""The plots: valid pictures from whatever comes, the same bytes every time, and no trace left behind."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from matplotlib.image import imread
+
+from fedcalib.errors import InputError
+from fedcalib.report import plots
+from fedcalib.report.canvas import AFTER, ALARM, BEFORE, Picture, colours
+from fedcalib.report.plots import Contender, Curve, Measured, SiteRow, Window
+from tests.report.examples import NASTY, contenders, curve, diagram, sites, windows
+
+BETTER: Any = {"ECE": "lower", "AUC": "higher"}
+EVERY: dict[str, Callable[[], Picture]] = {
+    "reliability": lambda: plots.reliability(diagram(), diagram("after", 0.0)),
+    "reliability of one": lambda: plots.reliability(diagram()),
+    "roc": lambda: plots.roc([curve("before"), curve("after")]),
+    "pr": lambda: plots.pr([curve()], 0.3),
+    "trade-off": lambda: plots.trade_off([curve(str(line)) for line in range(9)], "clients", "error"),
+    "timeline": lambda: plots.timeline(windows(), "ECE", 0.05),
+    "bars by site": lambda: plots.bars_by_site(sites()),
+    "who holds what": lambda: plots.who_holds_what(["a", "b"], ["x", "y", "z"], [[1, 2, 3], [0, None, -1.0]]),
+    "comparison": lambda: plots.comparison(contenders(), BETTER),
+}
+EMPTY: dict[str, Callable[[], Picture]] = {
+    "reliability": lambda: plots.reliability(
+        diagram(**dict.fromkeys(("confidence", "observed", "count"), [None] * 10))
+    ),
+    "roc": lambda: plots.roc([]),
+    "roc without points": lambda: plots.roc([Curve("none", [], [])]),
+    "pr": lambda: plots.pr([]),
+    "trade-off": lambda: plots.trade_off([], "clients", "error"),
+    "trade-off that a logarithm cannot show": lambda: plots.trade_off([Curve("zero", [0, 1], [1, -1])], "x", "y"),
+    "timeline": lambda: plots.timeline([], "ECE"),
+    "timeline of breaks": lambda: plots.timeline([Window("a", None, alarm=True), Window("b")], "ECE"),
+    "bars by site": lambda: plots.bars_by_site([]),
+    "bars of nothing": lambda: plots.bars_by_site([SiteRow("a"), SiteRow("b", too_few=True)]),
+    "who holds what": lambda: plots.who_holds_what([], [], []),
+    "who holds nothing": lambda: plots.who_holds_what(["a"], ["x"], [[0]]),
+    "comparison": lambda: plots.comparison([], BETTER),
+    "comparison without metrics": lambda: plots.comparison([Contender("a", ())], {}),
+    "comparison of nothing": lambda: plots.comparison([Contender("a", (None, Measured(None)))], BETTER),
+}
+
+few = settings(max_examples=5, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # a picture takes a while
+anything = st.one_of(st.none(), st.floats(), st.floats(-2, 2))
+column = st.lists(anything, min_size=4, max_size=4)
+columns = st.one_of(st.none(), column)
+measured = st.one_of(st.none(), st.builds(Measured, anything, anything, anything))
+
+
+@cache
+def drawn(name: str) -> Picture:
+    """Draw one of the examples, once."""
+    return EVERY[name]()
+
+
+def check(picture: Picture) -> np.ndarray[Any, Any]:
+    """Read a picture as any viewer would, and look that its size is sane and something is on it."""
+    pixels = imread(io.BytesIO(picture.png))
+    assert pixels.shape[:2] == picture.size[::-1]
+    assert 800 <= picture.size[0] <= 1440
+    assert 300 <= picture.size[1] <= 3000
+    assert len(picture.png) < 400_000
+    assert (pixels[..., :3].min(axis=2) < 0.5).mean() > 0.001
+    assert not any(word in picture.alt.lower().split() for word in ("nan", "none", "inf"))
+    return pixels
+
+
+def holds(pixels: np.ndarray[Any, Any], colour: str) -> bool:
+    """Tell whether a picture shows a colour."""
+    wanted = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
+    return bool((np.abs(pixels[..., :3] * 255 - wanted) < 2).all(axis=2).any())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_plot_is_a_picture_and_always_the_same(name: str) -> None:
+    check(drawn(name))
+    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
+        assert EVERY[name]() == drawn(name)  # the reader's own style changes nothing
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_nothing_to_show_is_still_a_picture(name: str) -> None:
+    check(EMPTY[name]())
+
+
+def test_drawing_leaves_no_trace() -> None:
+    code = (
+        "import matplotlib, sys; before = matplotlib.rcParams.copy()\n"
+        "from fedcalib.report import plots; plots.timeline([], 'x')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules, 'pyplot'\n"
+        "assert all(matplotlib.rcParams[key] == before[key] for key in before if key != 'backend'), 'style'"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+@few
+@given(column, column, columns, columns, columns)
+def test_any_reliability_table_can_be_drawn(confidence: Any, observed: Any, low: Any, high: Any, count: Any) -> None:
+    edges = np.linspace(0, 1, 5)
+    parts = {"confidence": confidence, "observed": observed, "low": low, "high": high, "count": count}
+    check(plots.reliability(diagram(edges=edges, noisy=True, **parts)))
+
+
+@few
+@given(column, column, columns, columns)
+def test_any_curve_can_be_drawn(x: Any, y: Any, low: Any, high: Any) -> None:
+    curves = [Curve("any", x, y, low, high)]
+    check(plots.roc(curves))
+    check(plots.trade_off(curves, "x", "y"))
+
+
+@few
+@given(st.lists(measured, min_size=3, max_size=3), anything)
+def test_any_measurement_can_be_drawn(values: list[Measured | None], limit: float | None) -> None:
+    check(plots.timeline([Window(str(week), value, week == 1) for week, value in enumerate(values)], "x", limit))
+    check(plots.bars_by_site([SiteRow("site", value, values[0]) for value in values]))
+    check(plots.comparison([Contender("method", (value,)) for value in values], {"x": "lower"}))
+
+
+def test_names_from_outside_do_no_harm() -> None:
+    check(plots.bars_by_site([SiteRow(NASTY, Measured(1.0))], NASTY, NASTY))
+    check(plots.who_holds_what([NASTY], [NASTY], [[1]]))
+    check(plots.roc([curve(NASTY, text=NASTY)], NASTY))
+    check(plots.timeline([Window(NASTY, Measured(1))], NASTY))
+    check(plots.reliability(diagram(NASTY, ece_text=NASTY)))
+
+
+def test_a_withheld_site_leaks_nothing() -> None:
+    """The picture of a site with too few records does not depend on its values."""
+    one = plots.bars_by_site([SiteRow("tiny", Measured(0.1), Measured(0.2), 4, too_few=True)])
+    other = plots.bars_by_site([SiteRow("tiny", Measured(0.9), None, 9, too_few=True)])
+    assert one == other
+    assert "too few to show" in one.alt
+
+
+def test_before_and_after_keep_their_colours() -> None:
+    for picture in (drawn("reliability"), drawn("bars by site"), drawn("roc")):
+        pixels = check(picture)
+        assert holds(pixels, BEFORE)
+        assert holds(pixels, AFTER)
+    alone = check(drawn("reliability of one"))
+    assert not holds(alone, BEFORE)
+    assert len(set(colours(7))) == 7
+
+
+def test_alarms_are_marked_even_where_the_value_is_missing() -> None:
+    assert holds(check(plots.timeline(windows(), "ECE")), ALARM)
+    assert holds(check(plots.timeline([Window("a", None, alarm=True)], "ECE")), ALARM)
+    assert not holds(check(plots.timeline([Window("a", Measured(0.1))], "ECE")), ALARM)
+
+
+def test_words_say_where_the_gap_is() -> None:
+    observed = np.linspace(0.05, 0.95, 10)
+    observed[7] -= 0.4
+    said = plots.reliability(diagram("before", ece_text="ECE 0.04", observed=observed)).alt
+    assert "before: ECE 0.04; the largest gap is at a predicted probability of 0.75" in said
+    assert "0.35" in said
+
+
+def test_many_rows_are_cut_and_it_is_said() -> None:
+    picture = plots.bars_by_site([SiteRow(f"site {place}", Measured(0.1)) for place in range(500)])
+    check(picture)
+    assert "Only the first 40 are drawn" in picture.alt
+    assert "site 39:" in picture.alt
+    assert "site 40:" not in picture.alt
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InputError, match="10 values of count"):
+        diagram(count=[1.0])
+    with pytest.raises(InputError, match="at least two edges"):
+        diagram(edges=[0.0])
+    with pytest.raises(InputError, match="20 values of low"):
+        curve(low=[0.1])
+    with pytest.raises(InputError, match="2 values a method"):
+        plots.comparison([Contender("a", (None,))], BETTER)
+    with pytest.raises(InputError, match="1 rows of 2 counts"):
+        plots.who_holds_what(["a"], ["x", "y"], [[1]])
