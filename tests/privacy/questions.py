@@ -35,6 +35,19 @@ class Values(RecordQuery):
 
 @final
 @dataclass(frozen=True)
+class Nothing(RecordQuery):
+    """Four cells that no record touches."""
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {"cells": Block((4,), integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        return Rows(np.full((len(records), 1), -1), None)
+
+
+@final
+@dataclass(frozen=True)
 class Sizes(ClientQuery):
     """How many hundred records a client holds, at most one."""
 
