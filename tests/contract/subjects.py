@@ -35,6 +35,10 @@ MODELS: list[fc.Privacy] = [
     fc.SecAgg(),
     fc.DistributedDP(epsilon=1.0),
     fc.DistributedDP(epsilon=1.0, delta=1e-5),
+    fc.LocalDP(epsilon=4.0),
+    fc.UserGaussian(epsilon=1.0, delta=1e-5),
+    fc.UserGaussian(epsilon=1.0, delta=1e-5, clip=20.0),
+    fc.SourceLaplace(epsilon=1.0),
 ]
 
 RUNTIMES: list[Callable[[fc.Federation], Runtime]] = [
