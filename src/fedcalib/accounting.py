@@ -98,12 +98,11 @@ def compose(phases: Mapping[str, Sequence[Event]]) -> Event:
 
 
 def _converted(event: Event, delta: float) -> float:
-    """Turn a concentrated cost into epsilon at the best real order, and any other at the best integer order."""
+    """Turn a cost into epsilon: the curve at the best integer order, or rho at the best real one."""
+    curve = zip(ORDERS, event.renyi(ORDERS), strict=True)
+    best = min(_epsilon_at(float(order), float(cost), delta) for order, cost in curve)
     rho = event.concentrated()
-    if isfinite(rho):
-        return _epsilon_of_rho(rho, delta)
-    curve = event.renyi(ORDERS)
-    return min(_epsilon_at(float(order), float(cost), delta) for order, cost in zip(ORDERS, curve, strict=True))
+    return min(best, _epsilon_of_rho(rho, delta)) if isfinite(rho) else best
 
 
 def _epsilon_at(order: float, cost: float, delta: float) -> float:

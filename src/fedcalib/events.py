@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, log, tanh
+from math import inf, log, log1p, tanh
 from typing import final
 
 import numpy as np
@@ -124,17 +124,17 @@ class SampledGaussian(Event):
         return 0.5 / self.multiplier**2 if self.rate == 1 else inf
 
     def renyi(self, orders: Ints) -> Floats:
-        """Expand the moment of a mixture at each integer order, in logarithms."""
+        """Expand the moment of a mixture at each integer order, all in one flat array of logarithms."""
         if self.rate == 1:
             return np.asarray(orders * self.concentrated())
-        return np.array([self._moment(int(order)) / (order - 1) for order in orders])
-
-    def _moment(self, order: int) -> float:
-        k = np.arange(order + 1)
-        factorials = np.concatenate([[0.0], np.cumsum(np.log(k[1:]))])
-        chosen = factorials[-1] - factorials - factorials[::-1]
-        terms = chosen + k * log(self.rate) + (order - k) * np.log1p(-self.rate) + k * (k - 1) / 2 / self.multiplier**2
-        return float(np.logaddexp.reduce(terms))
+        starts = np.cumsum(orders + 1) - (orders + 1)
+        n, k = np.repeat(orders, orders + 1), np.arange((orders + 1).sum()) - np.repeat(starts, orders + 1)
+        factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, orders.max() + 1)))])
+        terms = factorials[n] - factorials[k] - factorials[n - k]
+        terms += k * log(self.rate) + (n - k) * log1p(-self.rate) + k * (k - 1) / (2 * self.multiplier**2)
+        peaks = np.maximum.reduceat(terms, starts)
+        sums = np.add.reduceat(np.exp(terms - np.repeat(peaks, orders + 1)), starts)
+        return np.asarray((np.log(sums) + peaks) / (orders - 1))
 
     def grouped(self, size: int) -> Event:
         """Shrink the multiplier where everybody takes part, and refuse under sampling."""
