@@ -79,7 +79,9 @@ def overconfident(n: int, sites: int, seed: int) -> pd.DataFrame:
     z = rng.normal(size=n)
     label = (rng.random(n) < 1 / (1 + np.exp(-z))).astype(int)
     site = rng.choice([f"site-{k}" for k in range(sites)], n)
-    return pd.DataFrame({"site": site, "score": 1 / (1 + np.exp(-2.5 * z)), "label": label, "patient": np.arange(n) // 2})
+    return pd.DataFrame(
+        {"site": site, "score": 1 / (1 + np.exp(-2.5 * z)), "label": label, "patient": np.arange(n) // 2}
+    )
 
 
 @pytest.fixture

@@ -71,9 +71,7 @@ def test_no_exact_count_leaves_a_private_command(shell: Shell, scores: Path, mod
 
 
 def test_exact_counts_are_told_where_nothing_is_hidden(shell: Shell, scores: Path) -> None:
-    said = shell(
-        "calibrate", scores, "--method", "fed-bin", "--privacy", "secagg", "--out", "out", "--format", "json"
-    )
+    said = shell("calibrate", scores, "--method", "fed-bin", "--privacy", "secagg", "--out", "out", "--format", "json")
     assert (said.json["sites"], said.json["records"]) == (5, 3847)
     assert said.json["privacy"]["simulation"] is False
     after, before = said.json["after"]["ece"]["value"], said.json["before"]["ece"]["value"]

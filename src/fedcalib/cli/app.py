@@ -52,6 +52,8 @@ def run(argv: Sequence[str]) -> int:
             if "--debug" not in argv:
                 warnings.simplefilter("ignore")  # what a user has to know is said in words of our own
             code = group.main(list(argv), prog_name="fedcalib", standalone_mode=False, default_map=told)
+        if code == exits.INTERRUPTED:  # which is how typer gives an interrupt back
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else exits.FINE
     except (click.exceptions.Abort, KeyboardInterrupt):
         return _end(argv, told, _INTERRUPTED, exits.INTERRUPTED)

@@ -112,6 +112,8 @@ def _quoted(column: Any) -> Any:
 @contextmanager
 def _writer(path: Path) -> Iterator[Any]:
     """Give a function that writes a batch; the file appears when everything has been written."""
+    if path.is_dir():
+        raise InputError(f"Expected a file with --out, found the directory {path}; name a file in it.")
     opened: list[Any] = []
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     start = _starter(path, beside)
@@ -141,8 +143,6 @@ def _starter(path: Path, beside: Path) -> Any:
     """Choose how to write a file by how its name ends."""
     from pyarrow.parquet import ParquetWriter
 
-    if path.is_dir():
-        raise InputError(f"Expected a file with --out, found the directory {path}; name a file in it.")
     if path.suffix.lower() == ".csv":
         return lambda schema: CsvLines(beside, schema.names)
     if path.suffix.lower() in (".parquet", ".pq"):

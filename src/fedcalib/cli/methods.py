@@ -27,9 +27,14 @@ def _there(entries: tuple[Entry, ...]) -> list[Entry]:
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    return {"name": entry.word, "class": entry.name, "summary": entry.summary, "options": entry.options}
+    known = {name: value if _is_plain(value) else type(value).__name__ for name, value in entry.options.items()}
+    return {"name": entry.word, "class": entry.name, "summary": entry.summary, "options": known}
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    known = ", ".join(name if value is None else f"{name}={value}" for name, value in entry.options.items())
-    return entry.word, entry.summary, known
+    known = (name if value is None else f"{name}={value}" for name, value in _entry(entry)["options"].items())
+    return entry.word, entry.summary, ", ".join(known)

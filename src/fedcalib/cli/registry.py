@@ -115,8 +115,9 @@ def _settings(entry: Entry, settings: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for setting in settings:
         name, sign, text = setting.partition("=")
-        if not sign or name not in entry.options:
-            names = ", ".join(entry.options)
+        plain = {key: value for key, value in entry.options.items() if isinstance(value, bool | int | float | str)}
+        if not sign or name not in plain:
+            names = ", ".join(plain)
             raise InputError(f"Expected --set NAME=VALUE with one of {names}, found '{setting}'.")
         values[name] = _value(text, entry.options[name], setting)
     return values

@@ -59,8 +59,9 @@ class Batch:
         try:
             return compute.cast(cells, pa.float64())
         except pa.ArrowInvalid as error:
-            index, value = next((i, cell) for i, cell in enumerate(cells.to_pylist()) if not _is_number(cell))
-            raise InputError(f"Expected a number in {self.place(column, index)}, found {value[:40]!r}.") from error
+            index = _first_wrong(cells)
+            found = cells[index].as_py()[:40]
+            raise InputError(f"Expected a number in {self.place(column, index)}, found {found!r}.") from error
 
     def words(self, column: str, what: str) -> Any:
         """Read a column of names as an Arrow array of text; a name that is missing is refused."""
@@ -156,14 +157,21 @@ def _is_text(array: Any) -> bool:
     return bool(types.is_string(array.type) or types.is_large_string(array.type))
 
 
-def _is_number(cell: str | None) -> bool:
-    if cell is None:
-        return True
+def _first_wrong(cells: Any) -> int:
+    """Find the first cell that is no number, among cells of which at least one is not, by halving."""
+    good, bad = 0, len(cells)  # so many cells from the start are fine, and so many are not
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if _are_numbers(cells[:middle]) else (good, middle)
+    return good
+
+
+def _are_numbers(cells: Any) -> bool:
     import pyarrow as pa
     from pyarrow import compute
 
     try:
-        compute.cast(pa.array([cell]), pa.float64())
+        compute.cast(cells, pa.float64())
     except pa.ArrowInvalid:
         return False
     return True

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcalib.cli.registry import kebab
+from tests.cli.conftest import Shell
+
+
+def test_every_flag_can_stand_in_the_file(shell: Shell, scores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDCALIB_STATE")
+    Path("fedcalib.toml").write_text(
+        """
+        files = ["scores.csv"]
+        privacy = "distributed"
+        epsilon = 3.0
+        format = "json"
+        state = "elsewhere"
+
+        [calibrate]
+        method = "fed-bin"
+        out = "out"
+        rounds = 2
+        holdout = 0.25
+        set = ["bins=7"]
+        dry-run = true
+        participation = "disjoint"
+        """
+    )
+    said = shell("calibrate")
+    assert said.code == 0, said.err
+    assert said.json["privacy"]["epsilon"] == pytest.approx(3.0)
+    assert [query["numbers"] for query in said.json["phases"][0]["queries"]] == [14, 14]
+    assert shell("evaluate").json["privacy"]["epsilon"] == pytest.approx(3.0)
+    assert Path("elsewhere").is_dir()
+
+
+def test_the_command_line_wins(shell: Shell, scores: Path) -> None:
+    Path("fedcalib.toml").write_text('privacy = "distributed"\nepsilon = 3.0\n[evaluate]\nepsilon = 2.0\n')
+    words = ("evaluate", scores, "--dry-run", "--format", "json")
+    assert shell(*words).json["privacy"]["epsilon"] == 2.0
+    assert shell(*words, "--epsilon", "1").json["privacy"]["epsilon"] == 1.0
+
+
+def test_another_file_can_be_named(shell: Shell, scores: Path) -> None:
+    Path("fedcalib.toml").write_text("nonsense = 1\n")
+    Path("other.toml").write_text('format = "json"\n')
+    assert shell("evaluate", scores, "--config", "other.toml").json["schema_version"] == 1
+    assert shell("evaluate", scores, "--config=absent.toml").code == 2
+
+
+BAD = {
+    "epsilom = 1\n": "'epsilom'",
+    '[calibrat]\nmethod = "x"\n': "[calibrat]",
+    '[evaluate]\nmethod = "x"\n': "[evaluate]",
+    "epsilon = \n": "TOML",
+    'config = "x.toml"\n': "'config'",
+    "[evaluate.epsilon]\nvalue = 1\n": "found a table",
+    'privacy = "distributed"\nepsilon = "much"\n': "not a valid float",
+    'format = "xml"\n': "'xml'",
+}
+
+
+@pytest.mark.parametrize("content", BAD)
+def test_mistakes_in_the_file_are_named(shell: Shell, scores: Path, content: str) -> None:
+    Path("fedcalib.toml").write_text(content)
+    said = shell("evaluate", scores)
+    assert said.code == 2
+    assert BAD[content] in said.err
+    assert "Traceback" not in said.err
+
+
+def test_errors_come_as_json_when_the_file_says_so(shell: Shell, home: Path) -> None:
+    Path("fedcalib.toml").write_text('format = "json"\n')
+    assert shell("evaluate", "absent.csv").json["exit_code"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("FedBin", "fed-bin"),
+        ("FedBBQ", "fed-bbq"),
+        ("FedOPVector", "fed-op-vector"),
+        ("FedOpVector", "fed-op-vector"),
+        ("AccT", "acc-t"),
+        ("OneShotTemperature", "one-shot-temperature"),
+        ("Auto", "auto"),
+    ],
+)
+def test_classes_are_spelt_as_words(name: str, word: str) -> None:
+    assert kebab(name) == word

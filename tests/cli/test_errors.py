@@ -1,0 +1,149 @@
+"""What goes wrong is said in words, with an exit code that holds, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcalib import errors
+from fedcalib.cli.exits import exit_code
+from tests.cli.conftest import Shell
+
+GOOD = "site,score,label\n" + "".join(f"{'abc'[i % 3]},0.{i % 9},{i % 2}\n" for i in range(40))
+OPEN = ("--method", "fed-bin", "--privacy", "open", "--out", "out")
+
+BAD_FILES = {
+    "missing column": ("score,y\n0.5,1\n", ["bad.csv", "'label'"]),
+    "label out of range": (GOOD + "a,0.5,7\n", ["bad.csv", "'label'", "row 41", "7"]),
+    "non-numeric": (GOOD + "a,high,1\n", ["bad.csv", "'score'", "row 41", "'high'"]),
+    "out of range": (GOOD + "a,1.5,1\n", ["bad.csv", "'score'", "row 41", "1.5"]),
+    "only NaN": ("score,label\nnan,1\nnan,0\n", ["bad.csv", "'score'", "row 1", "all 2"]),
+    "sums": ("p_0,p_1,label\n0.5,0.9,1\n", ["bad.csv", "'p_0'", "row 1", "1.4"]),
+    "empty": ("", ["bad.csv", "empty"]),
+    "header only": ("score,label\n", ["bad.csv", "no rows"]),
+    "one class": ("score,label\n0.5,1\n0.6,1\n", ["bad.csv", "'label'", "class 1"]),
+    "unknown site": (GOOD + ",0.5,1\n", ["bad.csv", "'site'", "row 41", "unknown"]),
+    "ragged": (GOOD + "a,0.5\n", ["bad.csv", "row 41"]),
+    "ambiguous": ("score,p_0,p_1,label\n", ["bad.csv", "'score'", "'p_*'"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+@pytest.mark.parametrize("command", ["calibrate", "evaluate"])
+def test_bad_files_are_named(shell: Shell, home: Path, case: str, command: str) -> None:
+    content, words = BAD_FILES[case]
+    (home / "bad.csv").write_text(content)
+    said = shell(command, "bad.csv", *(OPEN if command == "calibrate" else ()))
+    assert said.code == 2
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    for word in words:
+        assert word in said.err
+    assert not (home / "out").exists()
+
+
+USAGE = {
+    "no method": (("calibrate", "good.csv", "--privacy", "open", "--out", "out"), "--method with one of fed-bin"),
+    "no privacy": (("calibrate", "good.csv", "--method", "fed-bin", "--out", "out"), "--privacy with one of open"),
+    "no out": (("calibrate", "good.csv", "--method", "fed-bin", "--privacy", "open"), "--out DIR"),
+    "unknown method": (("calibrate", "good.csv", "--method", "x", *OPEN[2:]), "found x"),
+    "unknown model": (("evaluate", "good.csv", "--privacy", "x"), "found x"),
+    "no files": (("calibrate", *OPEN), "Missing argument 'FILES"),
+    "unknown command": (("calibrat",), "No such command"),
+    "unknown flag": (("evaluate", "good.csv", "--epsilom", "1"), "No such option"),
+    "no number": (("evaluate", "good.csv", "--epsilon", "x"), "'x' is not a valid float"),
+    "no epsilon": (("evaluate", "good.csv", "--privacy", "distributed"), "--epsilon with distributed"),
+    "no delta": (("evaluate", "good.csv", "--privacy", "user", "--epsilon", "1"), "--delta with user"),
+    "negative epsilon": (("evaluate", "good.csv", "--privacy", "distributed", "--epsilon", "-1"), "epsilon above 0"),
+    "epsilon for nothing": (("evaluate", "good.csv", "--epsilon", "1"), "options of open"),
+    "clip for nothing": (("evaluate", "good.csv", "--clip", "1"), "options of open"),
+    "bad holdout": (("calibrate", "good.csv", *OPEN, "--holdout", "1.5"), "--holdout"),
+    "bad participation": (("evaluate", "good.csv", "--participation", "some"), "--participation"),
+    "bad rate": (("evaluate", "good.csv", "--participation", "1.5"), "sampling rate"),
+    "rounds for nothing": (
+        ("calibrate", "good.csv", "--method", "platt-scaling", *OPEN[2:], "--rounds", "2"),
+        "rounds",
+    ),
+    "bad setting": (("calibrate", "good.csv", *OPEN, "--set", "bins"), "NAME=VALUE"),
+    "unknown setting": (("calibrate", "good.csv", *OPEN, "--set", "bin=3"), "bins, rounds"),
+    "bad value": (("calibrate", "good.csv", *OPEN, "--set", "bins=many"), "bins=many"),
+    "absent file": (("evaluate", "absent.csv"), "absent.csv"),
+    "two kinds": (("evaluate", "good.csv", "--score", "score", "--probs", "p_*"), "score and probs"),
+    "absent column": (("evaluate", "good.csv", "--site", "hospital"), "'hospital' in good.csv"),
+    "directory": (("evaluate", "."), "directory"),
+    "no calibrator": (("evaluate", "good.csv", "--calibrator", "good.csv"), "good.csv"),
+    "absent test": (("calibrate", "good.csv", *OPEN, "--test", "absent.csv"), "absent.csv"),
+    "bad state": (("evaluate", "good.csv", "--state", "good.csv"), "state directory"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_wrong_usage_ends_with_two(shell: Shell, home: Path, case: str) -> None:
+    (home / "good.csv").write_text(GOOD)
+    argv, words = USAGE[case]
+    said = shell(*argv)
+    assert said.code == 2, said
+    assert said.out == ""
+    assert words in said.err
+    assert "Traceback" not in said.err
+    assert not (home / "out").exists()
+
+
+def test_a_cohort_that_is_too_small_ends_with_four(shell: Shell, home: Path) -> None:
+    (home / "two.csv").write_text(GOOD.replace("c,", "b,"))
+    said = shell(
+        "calibrate", "two.csv", "--method", "fed-bin", "--privacy", "secagg", "--out", "out", "--format", "json"
+    )
+    assert said.code == 4
+    assert "at least 3 clients" in said.json["error"]
+    assert not (home / "out").exists()
+
+
+def test_every_error_has_its_code() -> None:
+    codes = {
+        errors.InputError: 2,
+        errors.TranscriptError: 2,
+        errors.WireError: 2,
+        errors.LedgerError: 2,
+        errors.BudgetError: 3,
+        errors.RefusedError: 4,
+        errors.PolicyError: 4,
+        errors.TooFewClients: 4,
+        errors.PlanError: 1,
+        ValueError: 1,
+    }
+    assert {kind: exit_code(kind("x")) for kind in codes} == codes
+
+
+BROKEN = "import fedcalib.cli.evaluation as e\ndef broken(*_): raise ValueError('oops')\ne.Evaluation.measure = broken"
+
+
+@pytest.mark.e2e
+def test_a_bug_of_ours_ends_with_one_and_shows_no_traceback(process: Shell, scores: Path) -> None:
+    said = process("evaluate", scores, "--format", "json", before=BROKEN)
+    assert said.code == 1
+    assert "bug in fedcalib (ValueError: oops)" in said.err
+    assert "Traceback" not in said.err
+    assert said.json["exit_code"] == 1
+    assert "Traceback" in process("evaluate", scores, "--debug", before=BROKEN).err
+
+
+@pytest.mark.e2e
+def test_json_is_all_that_a_process_writes_to_stdout(process: Shell, scores: Path) -> None:
+    said = process("evaluate", scores, "--format", "json")
+    assert said.code == 0
+    assert said.json["schema_version"] == 1
+    failed = process("evaluate", "absent.csv", "--format=json")
+    assert failed.code == 2
+    assert failed.json["schema_version"] == 1
+    assert "absent.csv" in failed.json["error"]
+
+
+@pytest.mark.e2e
+def test_an_interrupt_ends_with_130(process: Shell, scores: Path) -> None:
+    code = "import fedcalib.cli.evaluation as e\ndef stop(*_): raise KeyboardInterrupt\ne.Evaluation.measure = stop"
+    said = process("evaluate", scores, before=code)
+    assert said.code == 130
+    assert "Run the same command again" in said.err
+    assert "Traceback" not in said.err

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedcalib import metrics
+from fedcalib.artifacts.scaling import Temperature
+from tests.cli.conftest import Shell, overconfident
+
+
+def test_the_metrics_are_those_of_the_pooled_records(shell: Shell, scores: Path) -> None:
+    said = shell("evaluate", scores, "--privacy", "secagg", "--format", "json")
+    assert said.code == 0, said.err
+    table = pd.read_csv(scores)
+    probs = np.stack([1 - table.score, table.score], axis=1)
+    found = said.json["metrics"]
+    assert found["accuracy"]["value"] == pytest.approx(metrics.accuracy(probs, table.label))
+    assert found["ece"]["value"] == pytest.approx(metrics.binary_ece(table.score, table.label), abs=1e-6)
+    assert found["brier"]["value"] == pytest.approx(metrics.brier(probs, table.label), abs=1e-6)
+    assert found["auc"]["value"] == pytest.approx(metrics.roc_auc(table.score, table.label), abs=2e-3)
+    for measured in found.values():
+        assert measured["low"] <= measured["value"] <= measured["high"]
+    assert said.json["per_site"] is None
+    assert any("Single sites are left out" in warning for warning in said.json["warnings"])
+
+
+def test_a_calibrator_is_applied_first(shell: Shell, scores: Path) -> None:
+    Temperature(2.5).save("calibrator.json")
+    plain = shell("evaluate", scores, "--format", "json").json
+    soft = shell("evaluate", scores, "--calibrator", "calibrator.json", "--format", "json").json
+    assert soft["metrics"]["nll"]["value"] < plain["metrics"]["nll"]["value"]
+    assert soft["metrics"]["accuracy"]["value"] == pytest.approx(plain["metrics"]["accuracy"]["value"])
+
+
+def test_open_data_shows_sites_that_are_large_enough(shell: Shell, home: Path) -> None:
+    table = overconfident(600, 3, 0)
+    small = overconfident(10, 1, 1).assign(site="tiny")
+    pd.concat([table, small]).to_csv(home / "all.csv", index=False)
+    said = shell("evaluate", "all.csv", "--format", "json")
+    rows = {row["site"]: row for row in said.json["per_site"]}
+    assert set(rows) == {"site-0", "site-1", "site-2", "tiny"}
+    assert rows["tiny"] == {"site": "tiny", "records": None, "metrics": None}
+    own = table[table.site == "site-1"]
+    assert rows["site-1"]["records"] == len(own)
+    assert rows["site-1"]["metrics"]["accuracy"]["value"] == pytest.approx(((own.score > 0.5) == own.label).mean())
+    assert any("1 of 4 sites hold fewer than 11 records" in warning for warning in said.json["warnings"])
+    assert "site-1" in said.err
+    assert "tiny" not in said.err
+
+
+def test_a_private_evaluation_tells_no_counts(shell: Shell, scores: Path) -> None:
+    said = shell("evaluate", scores, "--privacy", "distributed", "--epsilon", "4", "--format", "json")
+    document = said.json
+    assert (document["sites"], document["records"], document["per_site"]) == (None, None, None)
+    assert document["privacy"]["epsilon"] == 4.0
+    assert "3847" not in said.out + said.err
+    table = pd.read_csv(scores)
+    truth = ((table.score > 0.5) == table.label).mean()
+    assert abs(document["metrics"]["accuracy"]["value"] - truth) < 0.1
+
+
+def test_dry_run_asks_nothing(shell: Shell, scores: Path, home: Path) -> None:
+    said = shell(
+        "evaluate", scores, "--privacy", "laplace", "--epsilon", "4", "--dry-run", "--format", "json", "--seed", 1
+    )
+    assert said.code == 0, said.err
+    assert said.json["dry_run"] is True
+    assert said.json["privacy"]["simulation"] is True
+    assert sum(len(query["blocks"]) for query in said.json["phases"][0]["queries"]) > 1
+    assert not (home / "state").exists()
+
+
+def test_methods_lists_what_there_is(shell: Shell, home: Path) -> None:
+    said = shell("methods", "--format", "json")
+    assert said.code == 0
+    names = [entry["name"] for entry in said.json["methods"]]
+    assert {"fed-bin", "one-shot-temperature"} <= set(names)
+    assert [entry["name"] for entry in said.json["privacy"]][:3] == ["open", "secagg", "distributed"]
+    assert all(entry["summary"].endswith(".") for entry in said.json["methods"])
+    assert "fed-bin" in shell("methods").out
+    assert json.dumps(said.json)
+
+
+def test_the_version_is_told(shell: Shell, home: Path) -> None:
+    from fedcalib import __version__
+
+    assert shell("--version").out.strip() == __version__
