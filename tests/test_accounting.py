@@ -280,7 +280,7 @@ class TestCurves:
 
 
 class TestMultiplier:
-    @settings(max_examples=25)
+    @settings(max_examples=10)
     @given(EPSILONS, st.floats(1e-9, 1e-3), st.integers(1, 50), st.sampled_from([0.05, 0.5, 1.0]))
     def test_noise_keeps_the_budget_and_hardly_less_would(
         self, budget: float, delta: float, steps: int, rate: float
@@ -296,7 +296,7 @@ class TestMultiplier:
         assert spent == pytest.approx(delta, rel=1e-3)
         assert analytic_gaussian_multiplier(budget, delta) <= multiplier_for(budget, delta)
 
-    @settings(max_examples=25)
+    @settings(max_examples=10)
     @given(EPSILONS, st.floats(1e-9, 1e-3), st.integers(1, 20))
     def test_more_of_anything_needs_more_noise(self, budget: float, delta: float, steps: int) -> None:
         z = multiplier_for(budget, delta, steps, 0.2)
