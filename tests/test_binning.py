@@ -28,6 +28,12 @@ def test_float32_falls_where_its_exact_value_falls(value: float, bins: int) -> N
     assert bin_index(np.array([float(narrow)]), bins).tolist() == bin_index(np.array([narrow]), bins).tolist()
 
 
+def test_single_precision_would_round_a_product_up_into_the_next_bin() -> None:
+    narrow = np.array([0.7, 0.9], dtype=np.float32)  # both lie below their decimals
+    assert np.floor(narrow * np.float32(10)).tolist() == [7, 9]
+    assert bin_index(narrow, 10).tolist() == [6, 8]
+
+
 @given(unit, unit, some_bins)
 def test_order_is_kept(one: float, other: float, bins: int) -> None:
     low, high = bin_index([min(one, other), max(one, other)], bins)

@@ -155,6 +155,14 @@ def test_the_plug_in_error_of_a_calibrated_model(n: int, expected: float) -> Non
     assert np.mean([table.ece_if_calibrated() for table in tables]) == pytest.approx(expected, rel=0.03)
 
 
+def test_the_debiased_error_by_hand() -> None:
+    # One record says nothing. Two at 0.1, one of them positive: (1/2)^2 / (2 - 1) off (0.1 - 1/2)^2. Three at 0.9, two
+    # of them positive: (2/3)(1/3) / (3 - 1) off (0.9 - 2/3)^2.
+    scores, labels = [0.5, 0.1, 0.1, 0.9, 0.9, 0.9], [1, 0, 1, 1, 1, 0]
+    low, high = 0.4**2 - 0.25, (0.9 - 2 / 3) ** 2 - 1 / 9
+    assert metrics.debiased_squared_binary_ece(scores, labels, 5) == pytest.approx((2 * low + 3 * high) / 6)
+
+
 @pytest.mark.parametrize("excess", [0.0, 0.1])
 def test_the_debiased_error_is_right_on_average_where_the_plug_in_is_not(excess: float) -> None:
     rng = np.random.default_rng(5)
