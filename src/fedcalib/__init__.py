@@ -33,10 +33,16 @@ if TYPE_CHECKING:
     from fedcalib.methods.ece_t import ECET as ECET
     from fedcalib.methods.fed_bbq import FedBBQ as FedBBQ
     from fedcalib.methods.fed_bin import FedBin as FedBin
+    from fedcalib.methods.fed_scaling import FedCal as FedCal
+    from fedcalib.methods.fed_scaling import FedMatrix as FedMatrix
+    from fedcalib.methods.fed_scaling import FedOPVector as FedOPVector
+    from fedcalib.methods.fed_scaling import FedTemp as FedTemp
+    from fedcalib.methods.fed_scaling import FedVector as FedVector
     from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
     from fedcalib.methods.nll_t import NLLT as NLLT
     from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
     from fedcalib.methods.platt import PlattScaling as PlattScaling
+    from fedcalib.methods.score_curves import ScoreCurves as ScoreCurves
     from fedcalib.methods.source_binning import SourceBinning as SourceBinning
     from fedcalib.methods.weighting import Unweighted as Unweighted
     from fedcalib.methods.weighting import Weighted as Weighted
@@ -81,6 +87,11 @@ _HOME = {
     "Everyone": "cohort",
     "FedBBQ": "methods.fed_bbq",
     "FedBin": "methods.fed_bin",
+    "FedCal": "methods.fed_scaling",
+    "FedMatrix": "methods.fed_scaling",
+    "FedOPVector": "methods.fed_scaling",
+    "FedTemp": "methods.fed_scaling",
+    "FedVector": "methods.fed_scaling",
     "FederatedMetrics": "methods.federated_metrics",
     "Federation": "records",
     "Flow": "method",
@@ -108,6 +119,7 @@ _HOME = {
     "Rows": "query",
     "Runtime": "loop",
     "Schema": "records",
+    "ScoreCurves": "methods.score_curves",
     "ScoreTree": "queries.score_tree",
     "SecAgg": "privacy.secagg",
     "Secure": "randomness",

@@ -37,7 +37,7 @@ def check_norms(query: fc.Query, row: np.ndarray) -> None:
 
 
 @EACH
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_no_unit_exceeds_its_bound(query: fc.Query, data: st.DataObject) -> None:
     held = data.draw(records(classes_of(query)))
@@ -49,7 +49,7 @@ def test_no_unit_exceeds_its_bound(query: fc.Query, data: st.DataObject) -> None
 
 
 @EACH
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_the_total_is_the_sum_of_the_rows(query: fc.Query, data: st.DataObject) -> None:
     held = data.draw(federations(classes_of(query)))
@@ -66,7 +66,7 @@ def test_the_total_is_the_sum_of_the_rows(query: fc.Query, data: st.DataObject) 
 
 
 @EACH
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_client_sums_add_up_to_the_total(query: fc.Query, data: st.DataObject) -> None:
     held = data.draw(federations(classes_of(query)))

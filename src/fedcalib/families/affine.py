@@ -1,0 +1,107 @@
+"""Temperature, vector and matrix scaling: logits times something, plus something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import final
+
+import numpy as np
+
+from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
+from fedcalib.families.family import Family, log_loss
+from fedcalib.types import Floats, Ints
+
+_HALVINGS = 60
+
+
+@final
+@dataclass(frozen=True)
+class TemperatureFamily(Family):
+    """Logits divided by T. What is exchanged is T (or its logarithm), never 1/T.
+
+    The loss is convex in 1/T, but clients whose answers are all right have their best T at zero: an average of 1/T is
+    theirs alone, an average of T hardly feels them.
+    """
+
+    lowest: float = 0.05
+    highest: float = 20.0
+    logarithm: bool = False
+
+    def start(self, classes: int) -> Floats:
+        """Begin at T = 1."""
+        return np.array([0.0 if self.logarithm else 1.0])
+
+    def temperature(self, parameters: Floats) -> float:
+        """Read T, kept within its range whatever the noise."""
+        value = np.exp(np.clip(parameters[0], -50, 50)) if self.logarithm else parameters[0]
+        return float(np.clip(value, self.lowest, self.highest))
+
+    def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
+        """Sum the log loss; its gradient in T is minus (gradient times logits) over T squared."""
+        t = self.temperature(parameters)
+        value, residual = log_loss(logits / t, labels)
+        slope = -float(np.einsum("ij,ij->", residual, logits)) / t**2
+        return value, np.array([slope * t if self.logarithm else slope])
+
+    def fit(
+        self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
+    ) -> Floats:
+        """Bisect for the best T of one client, drawn toward 1 by ridge * (ln T)^2 / 2 on the summed loss."""
+        low, high = log(self.lowest), log(self.highest)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            t = float(np.exp(middle))
+            residual = log_loss(logits / t, labels)[1]
+            slope = -float(np.einsum("ij,ij->", residual, logits)) / t + ridge * middle
+            low, high = (middle, high) if slope < 0 else (low, middle)
+        best = (low + high) / 2
+        return np.array([best if self.logarithm else np.exp(best)])
+
+    def artifact(self, parameters: Floats, classes: int) -> Calibrator:
+        """Make a temperature of it."""
+        return Temperature(self.temperature(parameters))
+
+
+@final
+@dataclass(frozen=True)
+class VectorFamily(Family):
+    """Each class's logit times its own factor, plus its own shift."""
+
+    def start(self, classes: int) -> Floats:
+        """Begin with factors 1 and shifts 0."""
+        return np.concatenate([np.ones(classes), np.zeros(classes)])
+
+    def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
+        """Sum the log loss."""
+        scale, shift = np.split(parameters, 2)
+        value, residual = log_loss(scale * logits + shift, labels)
+        return value, np.concatenate([np.einsum("ij,ij->j", residual, logits), residual.sum(axis=0)])
+
+    def artifact(self, parameters: Floats, classes: int) -> Calibrator:
+        """Make a vector scaling of it."""
+        scale, shift = np.split(parameters, 2)
+        return VectorScaling(tuple(scale.tolist()), tuple(shift.tolist()))
+
+
+@final
+@dataclass(frozen=True)
+class MatrixFamily(Family):
+    """Logits times a matrix, plus a shift."""
+
+    def start(self, classes: int) -> Floats:
+        """Begin with the identity matrix and no shift."""
+        return np.concatenate([np.eye(classes).reshape(-1), np.zeros(classes)])
+
+    def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
+        """Sum the log loss."""
+        classes = logits.shape[1]
+        matrix, shift = parameters[: classes * classes].reshape(classes, classes), parameters[classes * classes :]
+        value, residual = log_loss(logits @ matrix.T + shift, labels)
+        return value, np.concatenate([(residual.T @ logits).reshape(-1), residual.sum(axis=0)])
+
+    def artifact(self, parameters: Floats, classes: int) -> Calibrator:
+        """Make a matrix scaling of it."""
+        matrix = parameters[: classes * classes].reshape(classes, classes)
+        return MatrixScaling(tuple(map(tuple, matrix.tolist())), tuple(parameters[classes * classes :].tolist()))

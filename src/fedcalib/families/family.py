@@ -1,0 +1,54 @@
+"""What every family of scalings offers: where it starts, how it learns from one client's records, what it becomes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.types import Floats, Ints
+
+
+class Family(ABC):
+    """Maps on logits, one for each parameter vector; the start is the identity.
+
+    A family is a frozen dataclass that travels in queries; its parameters travel beside it.
+    """
+
+    @abstractmethod
+    def start(self, classes: int) -> Floats:
+        """Give the parameters of the map that changes nothing, (size,)."""
+
+    @abstractmethod
+    def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
+        """Sum the log loss over records, with its gradient in the parameters."""
+
+    @abstractmethod
+    def artifact(self, parameters: Floats, classes: int) -> Calibrator:
+        """Make a calibrator of parameters, valid whatever noise they carry."""
+
+    def fit(
+        self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
+    ) -> Floats:
+        """Improve parameters on one client's records, drawn by `ridge` toward where they started."""
+        from scipy.optimize import minimize
+
+        def objective(moved: Floats) -> tuple[float, Floats]:
+            value, slope = self.loss(moved, logits, labels)
+            off = moved - parameters
+            return value + ridge / 2 * float(off @ off), slope + ridge * off
+
+        found: Floats = minimize(objective, parameters, jac=True, method="L-BFGS-B", options={"maxiter": steps}).x
+        return found
+
+
+def log_loss(logits: Floats, labels: Ints) -> tuple[float, Floats]:
+    """Sum the log loss of logits, with its gradient in them: probabilities minus labels, (n, classes)."""
+    shifted = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
+    exponentials = np.exp(shifted)
+    mass = exponentials.sum(axis=1)
+    rows = np.arange(len(labels))
+    residual: Floats = exponentials / mass[:, None]
+    residual[rows, labels] -= 1
+    return float((np.log(mass) - shifted[rows, labels]).sum()), residual

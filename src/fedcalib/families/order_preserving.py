@@ -1,0 +1,133 @@
+"""Order-preserving families: what they learn can never change which class is on top."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import expm1, log
+from typing import final
+
+import numpy as np
+
+from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector, Sorted, softplus
+from fedcalib.errors import InputError
+from fedcalib.families.family import Family, log_loss
+from fedcalib.types import Floats, Ints
+
+_ONE = log(expm1(1.0))  # softplus of it is 1: the identity
+_LIMIT = 1e6  # parameters beyond say nothing more
+
+
+def gap_loss(ranked: Sorted, raw: Floats, labels: Ints) -> tuple[float, Floats]:
+    """Sum the log loss of stretched gaps, with its gradient in what softplus is taken of, (n, classes - 1).
+
+    A gap lifts all classes above it, so its gradient adds up their residuals from the top down.
+    """
+    place = np.argmax(ranked.order == labels[:, None], axis=1)
+    value, residual = log_loss(ranked.stretched(softplus(raw)), place)
+    sigmoid = 0.5 * (1 + np.tanh(raw / 2))
+    slope: Floats = ranked.gaps * sigmoid * np.cumsum(residual, axis=1)[:, :-1]
+    return value, slope
+
+
+@final
+@dataclass(frozen=True)
+class OrderPreservingVectorFamily(Family):
+    """Two numbers a class, that of the class above a gap."""
+
+    def start(self, classes: int) -> Floats:
+        """Begin with every factor at 1."""
+        return np.concatenate([np.zeros(classes), np.full(classes, _ONE)])
+
+    def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
+        """Sum the log loss."""
+        classes = logits.shape[1]
+        ranked = Sorted.of(logits)
+        slope, shift = np.split(parameters, 2)
+        above, values = ranked.order[:, :-1], ranked.values[:, :-1]
+        value, lift = gap_loss(ranked, slope[above] * values + shift[above], labels)
+        cells = above.reshape(-1)
+        tilt = np.bincount(cells, (lift * values).reshape(-1), classes)
+        return value, np.concatenate([tilt, np.bincount(cells, lift.reshape(-1), classes)])
+
+    def artifact(self, parameters: Floats, classes: int) -> Calibrator:
+        """Make an order-preserving map of it."""
+        slope, shift = np.split(np.clip(parameters, -_LIMIT, _LIMIT), 2)
+        return OrderPreservingVector(tuple(slope.tolist()), tuple(shift.tolist()))
+
+
+@final
+@dataclass(frozen=True)
+class OrderPreservingNetworkFamily(Family):
+    """A network classes-hidden-hidden-classes whose outputs stretch the gaps; trained by stochastic gradients.
+
+    The last layer starts at the identity and the others at the same random numbers everywhere, drawn from `seed`: an
+    average of networks means something only if they started as one.
+    """
+
+    hidden: int = 64
+    epochs: int = 3
+    batch: int = 32
+    rate: float = 5e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.hidden < 1 or self.epochs < 1 or self.batch < 1 or not self.rate > 0:
+            raise InputError("Expected hidden units, epochs, batch and rate above 0, found others.")
+
+    def shapes(self, classes: int) -> tuple[tuple[int, int], ...]:
+        """List the layers' shapes, (out, in)."""
+        return (self.hidden, classes), (self.hidden, self.hidden), (classes, self.hidden)
+
+    def start(self, classes: int) -> Floats:
+        """Begin at the identity."""
+        rng = np.random.default_rng(self.seed)
+        parts = []
+        for layer, (out, into) in enumerate(self.shapes(classes)):
+            last = layer == 2
+            parts += [np.zeros(out * into) if last else rng.normal(0, (2 / into) ** 0.5, out * into)]
+            parts += [np.full(out, _ONE if last else 0.0)]
+        return np.concatenate(parts)
+
+    def layers(self, parameters: Floats, classes: int) -> list[tuple[Floats, Floats]]:
+        """Cut a parameter vector into matrices and biases."""
+        cut, start = [], 0
+        for out, into in self.shapes(classes):
+            matrix = parameters[start : start + out * into].reshape(out, into)
+            start += out * into
+            cut.append((matrix, parameters[start : start + out]))
+            start += out
+        return cut
+
+    def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
+        """Sum the log loss, and send its gradient back through the layers."""
+        layers = self.layers(parameters, logits.shape[1])
+        inputs = [logits]
+        for matrix, bias in layers[:-1]:
+            inputs.append(np.maximum(inputs[-1] @ matrix.T + bias, 0.0))
+        raw = inputs[-1] @ layers[-1][0].T + layers[-1][1]
+        value, lift = gap_loss(Sorted.of(logits), raw[:, :-1], labels)
+        back = np.concatenate([lift, np.zeros((len(logits), 1))], axis=1)
+        parts: list[Floats] = []
+        for (matrix, _), given in zip(reversed(layers), reversed(inputs), strict=True):
+            parts = [(back.T @ given).reshape(-1), back.sum(axis=0), *parts]
+            back = (back @ matrix) * (given > 0)
+        return value, np.concatenate(parts)
+
+    def fit(
+        self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
+    ) -> Floats:
+        """Take small steps on small batches, a few times over the records."""
+        moved = parameters.copy()
+        for _ in range(self.epochs):
+            shuffled = rng.permutation(len(labels))
+            for start in range(0, len(labels), self.batch):
+                rows = shuffled[start : start + self.batch]
+                slope = self.loss(moved, logits[rows], labels[rows])[1] / len(rows)
+                moved -= self.rate * (slope + ridge / len(labels) * (moved - parameters))
+        return moved
+
+    def artifact(self, parameters: Floats, classes: int) -> Calibrator:
+        """Make a network of it."""
+        layers = self.layers(np.clip(parameters, -_LIMIT, _LIMIT), classes)
+        return OrderPreservingNetwork(tuple(matrix for matrix, _ in layers), tuple(bias for _, bias in layers))
