@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -182,8 +183,9 @@ def test_many_rows_are_cut_and_it_is_said() -> None:
 def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="10 values of count"):
         diagram(count=[1.0])
-    with pytest.raises(InputError, match="at least two edges"):
-        diagram(edges=[0.0])
+    for edges in ([0.0], [], [*np.linspace(1, 0, 11)], [*np.linspace(0, 1, 10), math.nan]):
+        with pytest.raises(InputError, match="two or more edges in rising order"):
+            diagram(edges=edges)
     with pytest.raises(InputError, match="20 values of low"):
         curve(low=[0.1])
     with pytest.raises(InputError, match="2 values a method"):

@@ -77,9 +77,9 @@ def _unit_square(figure: Any, x_name: str, y_name: str) -> Any:
 
 def _lines(axes: Any, curves: Sequence[Curve]) -> None:
     for curve, colour in zip(curves, colours(len(curves)), strict=True):
-        x, y, low, high = _columns(curve)
-        axes.fill_between(x, np.clip(low, 0, 1), np.clip(high, 0, 1), color=colour, alpha=0.16, linewidth=0)
-        axes.plot(x, np.clip(y, 0, 1), color=colour, linewidth=1.9, label=_label(curve), clip_on=False)
+        x, y, low, high = (np.clip(part, 0.0, 1.0) for part in _columns(curve))
+        axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+        axes.plot(x, y, color=colour, linewidth=1.9, label=_label(curve), clip_on=False)
     _legend(axes)
 
 

@@ -93,8 +93,8 @@ class Diagram:
 
     def __post_init__(self) -> None:
         bins = len(self.edges) - 1
-        if bins < 1:
-            raise InputError(f"Expected at least two edges for {self.label!r}, found {len(self.edges)}.")
+        if bins < 1 or not (np.diff(numbers(self.edges, bins + 1)) > 0).all():
+            raise InputError(f"Expected two or more edges in rising order for {self.label!r}, found {self.edges!r}.")
         for name in ("confidence", "observed", "low", "high", "count"):
             part = getattr(self, name)
             if part is not None and len(part) != bins:
