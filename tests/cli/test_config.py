@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fedcalib.cli.registry import kebab
+from fedcalib import wire
+from fedcalib.cli.registry import METHODS, MODELS, Entry, kebab
+from fedcalib.method import Method
 from tests.cli.conftest import Shell
 
 
@@ -74,6 +76,20 @@ def test_mistakes_in_the_file_are_named(shell: Shell, scores: Path, content: str
 def test_errors_come_as_json_when_the_file_says_so(shell: Shell, home: Path) -> None:
     Path("fedcalib.toml").write_text('format = "json"\n')
     assert shell("evaluate", "absent.csv").json["exit_code"] == 2
+
+
+@pytest.mark.parametrize("entry", [entry for entry in METHODS if entry.there], ids=lambda entry: entry.word)
+def test_every_listed_method_is_built_and_can_be_written_down(entry: Entry) -> None:
+    built = entry.build({})
+    assert isinstance(built, Method)
+    assert wire.loads(wire.dumps(built)) == built
+    assert entry.summary
+    assert entry.word == entry.word.lower()
+
+
+def test_words_are_told_apart() -> None:
+    for entries in (METHODS, MODELS):
+        assert len({entry.word for entry in entries}) == len(entries)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ class Calibration:
         """Ask, phase by phase."""
         self.purse.pay(kept, phases.total)
         conductor = Conductor(kept, self.seed, self.voice, self.purse)
-        fitted = conductor.run(phases.fit, records.fitted)
+        # where nothing can be measured, nothing needs to be held out
+        fitted = conductor.run(phases.fit, records.fitted if phases.measures else records.all)
         measured = []
         if phases.measures and records.held is not None:
             held, before, after = records.held, *phases.measures

@@ -63,14 +63,24 @@ def kebab(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
-def _method(module: str, name: str) -> Entry:
-    return Entry(kebab(name), f"methods.{module}", name)
+def _method(module: str, name: str, word: str = "") -> Entry:
+    return Entry(word or kebab(name), f"methods.{module}", name)
 
 
 METHODS: Final = (
     _method("fed_bin", "FedBin"),
+    _method("fed_bbq", "FedBBQ"),
+    _method("fed_scaling", "FedTemp"),
+    _method("fed_scaling", "FedVector"),
+    _method("fed_scaling", "FedMatrix"),
+    _method("fed_scaling", "FedOPVector"),
+    _method("fed_scaling", "FedCal"),
     _method("one_shot_temperature", "OneShotTemperature"),
     _method("platt", "PlattScaling"),
+    _method("acc_t", "AccT"),
+    _method("nll_t", "NLLT", "nll-t"),
+    _method("ece_t", "ECET", "ece-t"),
+    _method("source_binning", "SourceBinning"),
 )
 
 MODELS: Final = (
