@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcalib.metrics.ece_interval import project_box
+from fedcalib.metrics.absolute_sum import absolute_sum_interval
 from fedcalib.metrics.intervals import Interval, normal_quantile
 from fedcalib.metrics.ranking import auc_bucket_bound, auc_of_counts, auc_variance
 from fedcalib.types import Floats
@@ -19,15 +19,16 @@ def noisy_gap_error(
     """Estimate the mean absolute gap and bound it, from gaps with known noise and sampling variance.
 
     The estimate takes the variance of the privacy noise (not of sampling: it stays the plug-in error) out of each
-    squared gap; without noise it is the plug-in value exactly. The interval projects a box that holds all true gaps
-    at once.
+    squared gap; without noise it is the plug-in value exactly. The interval holds the true error, which near zero is
+    smaller than the plug-in value.
     """
-    cleared = np.sqrt(np.maximum(np.square(gap) - noise, 0.0))
-    z = normal_quantile(1 - (1 - level) / max(gap.size, 1))
-    half = z * np.sqrt(np.asarray(noise) + sampling)
-    low, high = project_box(gap - half, gap + half)
+    flat = gap.reshape(-1).astype(np.float64)
+    noise = np.broadcast_to(noise, gap.shape).reshape(-1)
+    cleared = np.sqrt(np.maximum(np.square(flat) - noise, 0.0))
+    within = np.maximum(np.broadcast_to(sampling, gap.shape).reshape(-1), 0.0)
+    bounds = absolute_sum_interval(flat, np.diag(noise + within), level)
     value = float(cleared.sum()) / records
-    return value, Interval(min(low / records, value), max(high / records, value), level)
+    return value, Interval(min(bounds.low / records, value), max(bounds.high / records, value), level)
 
 
 def noisy_proportion(hits: float, misses: float, noise: float, level: float = 0.95) -> tuple[float, Interval]:

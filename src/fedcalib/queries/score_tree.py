@@ -86,6 +86,9 @@ class ScoreTree(RecordQuery):
         return total.astype(np.float64) if scale is None else total * scale.astype(np.int64)
 
 
+TREE: Final = ScoreTree()
+
+
 @final
 @dataclass(frozen=True)
 class ScoreLeaves(RecordQuery):

@@ -1,0 +1,167 @@
+"""Rates at thresholds and the area under the ROC curve, from counts in cells, each with its interval.
+
+An interval adds up three things: which records happened to be there (sampling), the privacy noise, and where inside
+its cell a threshold or a pair of scores falls (bucketing; a bound, not a chance).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from fedcalib.binning import check_unit_interval
+from fedcalib.errors import InputError
+from fedcalib.metrics.intervals import normal_quantile
+from fedcalib.metrics.ranking import auc_of_counts
+from fedcalib.metrics.score_table import CERTAIN, NEGATIVE, POSITIVE, ScoreTable
+from fedcalib.types import Floats
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Values with their intervals; NaN with an interval of everything where noise or lack of records drowns them."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+def checked_thresholds(thresholds: object) -> Floats:
+    """Read thresholds as a row of numbers, and refuse those outside [0, 1]."""
+    row = np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
+    if row.ndim != 1:
+        raise InputError(f"Expected a threshold or a row of them, found an array of shape {row.shape}.")
+    check_unit_interval(row, "thresholds")
+    return row
+
+
+def recall(table: ScoreTable, thresholds: Floats, level: float = 0.95) -> Estimates:
+    """Give the share of positives that score at least the threshold."""
+    above, loose = _above(table, thresholds)
+    part = np.stack([np.zeros_like(above), above], axis=1)
+    return rates(table, part, _only(POSITIVE, np.ones_like(above[:1])), _only(POSITIVE, loose), level)
+
+
+def false_positive_rate(table: ScoreTable, thresholds: Floats, level: float = 0.95) -> Estimates:
+    """Give the share of negatives that score at least the threshold."""
+    above, loose = _above(table, thresholds)
+    part = np.stack([above, np.zeros_like(above)], axis=1)
+    return rates(table, part, _only(NEGATIVE, np.ones_like(above[:1])), _only(NEGATIVE, loose), level)
+
+
+def precision(table: ScoreTable, thresholds: Floats, level: float = 0.95) -> Estimates:
+    """Give the share of positives among those that score at least the threshold; one, without noise, if nobody does."""
+    above, loose = _above(table, thresholds)
+    whole = np.stack([above, above], axis=1)
+    found = rates(table, _only(POSITIVE, above), whole, np.stack([loose, loose], axis=1), level)
+    nobody = np.isnan(found.value) & table.exact & (table.totals.sum() > 0)
+    return Estimates(np.where(nobody, 1.0, found.value), found.low, found.high)
+
+
+def accuracy(table: ScoreTable, thresholds: Floats, level: float = 0.95) -> Estimates:
+    """Give the share of records on the right side of the threshold."""
+    above, loose = _above(table, thresholds)
+    part = np.stack([1 - above, above], axis=1)
+    return rates(table, part, np.ones_like(part[:1]), np.stack([loose, loose], axis=1), level)
+
+
+def area(table: ScoreTable, level: float = 0.95) -> Estimates:
+    """Give the chance that a positive outscores a negative, ties within a cell counting one half."""
+    if table.drowned:
+        return _unknown(1)
+    value = auc_of_counts(table.counts[POSITIVE], table.counts[NEGATIVE])
+    influence = area_influence(table.held)
+    spread = float((table.held * influence**2).sum()) + float(table.variance(influence[None])[0])
+    half = normal_quantile(level) * spread**0.5 + _untold_pairs(table.held)
+    return Estimates(np.array([value]), np.array([max(value - half, 0.0)]), np.array([min(value + half, 1.0)]))
+
+
+def area_influence(counts: Floats) -> Floats:
+    """Say by how much one more record in each cell moves the area, (2, cells)."""
+    negative, positive = counts
+    P, N = float(positive.sum()), float(negative.sum())
+    value = auc_of_counts(positive, negative)
+    below = (np.cumsum(negative) - negative / 2) / N
+    beyond = 1 - (np.cumsum(positive) - positive / 2) / P
+    return np.stack([(beyond - value) / N, (below - value) / P])
+
+
+def unevenness(counts: Floats) -> Floats:
+    """Bound how far the mean place inside a cell may be from its middle, in widths of the cell, at most one half.
+
+    Where a cell's neighbours hold at least a quarter as much, the density is taken to run on through it, and twice
+    its slope bounds the shift; a cell that stands alone may hold anything anywhere.
+    """
+    beside = np.concatenate([counts[:1], counts, counts[-1:]])
+    left, right = beside[:-2], beside[2:]
+    slope = np.abs(right - left) / (2 * np.maximum(counts, 1e-300))
+    smooth = (np.minimum(left, right) >= counts / 4) & (counts > 0)
+    return np.where(smooth, np.minimum(slope / 6, 0.5), 0.5)
+
+
+def _untold_pairs(counts: Floats) -> float:
+    """Bound the share of pairs within cells that could be counted otherwise than as one half."""
+    negative, positive = counts
+    each = np.minimum(unevenness(negative) + unevenness(positive), 0.5)
+    return float((each * negative * positive).sum()) / (float(negative.sum()) * float(positive.sum()))
+
+
+def _above(table: ScoreTable, thresholds: Floats) -> tuple[Floats, Floats]:
+    """Give the share of each cell above each threshold, and the share that could as well be on the other side."""
+    left, right = table.edges[:-1], table.edges[1:]
+    above = np.clip((right - thresholds[:, None]) / (right - left), 0.0, 1.0)
+    cut = (left < thresholds[:, None]) & ((thresholds[:, None] < right) | (right == 1.0))
+    return above, np.where(cut, np.maximum(above, 1 - above), 0.0)
+
+
+def rates(table: ScoreTable, part: Floats, whole: Floats, loose: Floats, level: float) -> Estimates:
+    """Estimate ratios of weighted sums, (k,), with Wilson's interval for as many records as the noise leaves.
+
+    `part` and `loose` are (k, 2, cells); `whole` may have one row for all.
+    """
+    over = weighed(whole, table.held)
+    known = over > np.maximum(CERTAIN * np.sqrt(np.maximum(table.variance(whole), 0.0)), 0.0)
+    safe = np.where(known, over, 1.0)
+    value = np.where(known, np.clip(weighed(part, table.held) / safe, 0.0, 1.0), np.nan)
+    share = np.where(np.isnan(value), 0.5, value)
+    private = _noise_of_ratio(table, part, whole, share) / safe**2
+    careful = (share * safe + 2) / (safe + 4)
+    sampling = careful * (1 - careful) / safe
+    low, high = _wilson(share, safe * sampling / (sampling + private), normal_quantile(level))
+    bound = weighed(loose, table.held) / safe
+    return Estimates(
+        value,
+        np.where(known, np.minimum(np.maximum(low - bound, 0.0), share), 0.0),
+        np.where(known, np.maximum(np.minimum(high + bound, 1.0), share), 1.0),
+    )
+
+
+def weighed(weights: Floats, counts: Floats) -> Floats:
+    """Sum counts with weights (k, 2, cells), (k,)."""
+    sums: Floats = weights.reshape(len(weights), -1) @ counts.reshape(-1)
+    return sums
+
+
+def _noise_of_ratio(table: ScoreTable, part: Floats, whole: Floats, share: Floats) -> Floats:
+    if table.exact:
+        return np.zeros(len(part))
+    return np.maximum(table.variance(part - share[:, None, None] * whole), 0.0)
+
+
+def _wilson(share: Floats, records: Floats, z: float) -> tuple[Floats, Floats]:
+    centre = (share + z * z / (2 * records)) / (1 + z * z / records)
+    half = z * np.sqrt(share * (1 - share) / records + z * z / (4 * records**2)) / (1 + z * z / records)
+    return centre - half, centre + half
+
+
+def _only(label: int, weights: Floats) -> Floats:
+    both = np.zeros((len(weights), 2, weights.shape[1]))
+    both[:, label] = weights
+    return both
+
+
+def _unknown(count: int) -> Estimates:
+    return Estimates(np.full(count, np.nan), np.zeros(count), np.ones(count))
