@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-import pytest
-from hypothesis import settings
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: small products on many threads crawl on a busy machine
+
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 settings.register_profile("fedcalib", deadline=None)  # a busy machine is not a failure
 settings.load_profile("fedcalib")
