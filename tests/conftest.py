@@ -7,8 +7,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: small products on many threads crawl on a busy machine
 
-import pytest  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import pytest
+from hypothesis import settings
 
 settings.register_profile("fedcalib", deadline=None)  # a busy machine is not a failure
 settings.load_profile("fedcalib")
