@@ -1,0 +1,37 @@
+"""A million clients: local reports in under a second a histogram, and clipping one by one within memory."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "seconds", "gibibytes"),
+    [
+        ("LocalDP, 1024 cells", 1.0, 2.0),
+        ("LocalDP, tree of 5 levels", 10.0, 2.0),
+        ("UserGaussian, 1024 cells", 30.0, 8.0),
+    ],
+)
+def test_a_million_clients_fit(case, seconds, gibibytes):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.models.run", case],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    [row] = csv.reader([done.stdout.strip()])
+    assert float(row[2]) < seconds
+    assert float(row[3]) < gibibytes
