@@ -172,6 +172,12 @@ def test_words_say_where_the_gap_is() -> None:
     assert "0.35" in said
 
 
+def test_whiskers_are_spoken_of_where_there_are_any() -> None:
+    assert "Whiskers" in drawn("bars by site").alt
+    assert "Whiskers" not in plots.bars_by_site([SiteRow("a", Measured(0.1))]).alt
+    assert "Whiskers" not in plots.reliability(diagram(low=None, high=None)).alt
+
+
 def test_many_rows_are_cut_and_it_is_said() -> None:
     picture = plots.bars_by_site([SiteRow(f"site {place}", Measured(0.1)) for place in range(500)])
     check(picture)

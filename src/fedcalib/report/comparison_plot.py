@@ -8,7 +8,7 @@ from typing import Any
 
 from fedcalib.errors import InputError
 from fedcalib.report.canvas import AFTER, SOFT, WIDE, Picture, Words, draw
-from fedcalib.report.rows import MOST, cut, height, row_axes
+from fedcalib.report.rows import MOST, cut, height, row_axes, whiskers
 from fedcalib.report.values import Better, Contender, parts
 from fedcalib.report.wording import decimals_for, number, short, with_interval
 
@@ -28,7 +28,8 @@ def comparison(rows: Sequence[Contender], metrics: Mapping[str, Better], title: 
             axes.locator_params(axis="x", nbins=5)
             _dots(axes, shown, place, better)
 
-    reading = "Filled: the best. Whiskers: intervals. Dashed: the reference. Each panel has its own scale." + cut(rows)
+    intervals = whiskers(value for row in shown for value in row.values)
+    reading = "Filled: the best. Dashed: the reference. Each panel has its own scale." + intervals + cut(rows)
     return draw(Words(title, reading, _in_words(shown, metrics)), (WIDE, height(len(shown), 0.36)), paint)
 
 
@@ -42,7 +43,7 @@ def _dots(axes: Any, rows: Sequence[Contender], metric: int, better: Better) -> 
             axes.text(0.5, place, "not measured", transform=axes.get_yaxis_transform(), **_REMARK)
             continue
         if row.reference:
-            axes.axvline(value, color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+            axes.axvline(value, color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         axes.hlines(place, low, high, color=AFTER, linewidth=1.8, alpha=0.55)
         filled = AFTER if value == best else "white"
         axes.plot(value, place, "o", color=AFTER, markerfacecolor=filled, markersize=7, markeredgewidth=1.4)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from fedcalib.report.canvas import INK
-from fedcalib.report.wording import short
+from fedcalib.report.values import Measured
+from fedcalib.report.wording import interval, short
 
 MOST: Final = 40  # rows a picture can hold and still be read
 
@@ -25,6 +26,11 @@ def row_axes(axes: Any, names: Sequence[str]) -> Any:
 def height(rows: int, each: float) -> float:
     """Say how tall a picture of so many rows is, in inches."""
     return 1.75 + each * max(min(rows, MOST), 2)
+
+
+def whiskers(values: Iterable[Measured | None]) -> str:
+    """Say what the whiskers are, where there are any."""
+    return " Whiskers: intervals." if any(interval(value) for value in values) else ""
 
 
 def cut(rows: Sequence[object]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.report.canvas import AFTER, BEFORE, SOFT, WIDE, Picture, Words, draw
-from fedcalib.report.rows import MOST, cut, height, row_axes
+from fedcalib.report.rows import MOST, cut, height, row_axes, whiskers
 from fedcalib.report.values import Measured, Numbers, SiteRow, numbers, parts
 from fedcalib.report.wording import TOO_FEW, short, with_interval
 from fedcalib.types import Floats
@@ -31,7 +31,8 @@ def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: 
         if both:
             _key(axes)
 
-    reading = "The shorter a bar, the better. Whiskers: intervals." + cut(rows)
+    intervals = whiskers(value for row in shown for value in (row.before, row.after))
+    reading = "The shorter a bar, the better." + intervals + cut(rows)
     alt = "; ".join(_in_words(row) for row in shown) + "." if shown else "No site to show."
     return draw(Words(title, reading, alt), (WIDE, height(len(shown), 0.38)), paint)
 
@@ -41,14 +42,15 @@ def who_holds_what(
 ) -> Picture:
     """Draw clients against classes, with a bubble as large as the number of records a client holds of a class."""
     table = _table(clients, classes, counts)[:MOST, :MOST]
-    names = [short(name, 14) for name in classes[:MOST]]
+    upright = sum(len(name) for name in classes[:MOST]) > 90  # side by side they would touch
+    names = [short(name, 26 if upright else 14) for name in classes[:MOST]]
 
     def paint(figure: Any) -> None:
         axes = row_axes(figure.add_subplot(), list(clients[:MOST]))
         area = _areas(table)
         down, across = np.nonzero(area)
         axes.scatter(across, down, s=area[down, across], color=AFTER, alpha=0.75, linewidth=0, zorder=2)
-        axes.set_xticks(range(len(names)), names, rotation=90 if sum(map(len, names)) > 90 else 0)
+        axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
         axes.set(xlabel="class", xlim=(-0.6, max(len(names), 1) - 0.4))
         axes.grid(visible=True, axis="both")
 
