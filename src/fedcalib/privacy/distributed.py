@@ -14,7 +14,7 @@ from fedcalib.errors import InputError, RefusedError
 from fedcalib.method import Plan
 from fedcalib.noise_laws import discrete_laplace_variance
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.ring import MODULUS, grid, grid_total, noise_a_block, unwrap, wrap
+from fedcalib.privacy.ring import MODULUS, check_positive, grid, grid_total, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation, Records
@@ -35,6 +35,9 @@ class PolyaShares(Mechanism):
     scales: Mapping[str, float]
     widths: Mapping[str, float]
     floor: int
+
+    def __post_init__(self) -> None:
+        check_positive(self.scales, self.widths)
 
     @property
     def modulus(self) -> int | None:
@@ -77,6 +80,9 @@ class GaussianShares(Mechanism):
     scales: Mapping[str, float]
     sigmas: Mapping[str, float]
     floor: int
+
+    def __post_init__(self) -> None:
+        check_positive(self.scales, self.sigmas)
 
     @property
     def modulus(self) -> int | None:

@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.randomness import Randomness, Rate
-from fedcalib.types import Ints
+from fedcalib.types import Bools, Ints
 
 _HALF = Rate(1 << 31)
 
@@ -37,6 +37,10 @@ class Encoder(ABC):
     @abstractmethod
     def encoded(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
         """Toss coins for each record, (n,), and count how often each symbol is reported, (symbols,)."""
+
+    @abstractmethod
+    def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
+        """Toss the same coins, and say which symbols each record reports, (n, symbols)."""
 
     @abstractmethod
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
@@ -69,11 +73,15 @@ class Unary(Encoder):
         return 0.5, float(self.rate)
 
     def encoded(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
+        """Add up the bits."""
+        return np.asarray(self.reports(chosen, symbols, randomness).sum(axis=0, dtype=np.int64))
+
+    def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
         """Toss a coin for each record and symbol."""
         bits = randomness.derive("other").bernoulli(self.rate, (len(chosen), symbols))
         own = np.flatnonzero(chosen >= 0)
         bits[own, chosen[own]] = randomness.derive("own").bernoulli(_HALF, len(own))
-        return np.asarray(bits.sum(axis=0, dtype=np.int64))
+        return bits
 
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
         """Draw two binomials a symbol."""
@@ -104,11 +112,18 @@ class RandomSymbol(Encoder):
         return 1 - replaced + replaced / (symbols + 1), replaced / (symbols + 1)
 
     def encoded(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
+        """Count the symbols that are left."""
+        return np.bincount(self._reported(chosen, symbols, randomness), minlength=symbols + 1)[:-1]
+
+    def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
+        """Mark the symbol that is left."""
+        return np.equal.outer(self._reported(chosen, symbols, randomness), np.arange(symbols))
+
+    def _reported(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
         """Toss one coin a record, and draw a symbol for those that it replaces."""
         replaced = randomness.derive("own").bernoulli(self.rate(symbols), len(chosen))
         drawn = randomness.derive("other").integers(symbols + 1, len(chosen))
-        reported = np.where(replaced, drawn, np.where(chosen < 0, symbols, chosen))
-        return np.bincount(reported, minlength=symbols + 1)[:-1]
+        return np.where(replaced, drawn, np.where(chosen < 0, symbols, chosen))
 
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
         """Draw how many records of each symbol are replaced, and what they become."""
@@ -141,6 +156,10 @@ class FlippedSign(Encoder):
     def encoded(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
         """Toss one coin a record."""
         return np.bincount(chosen ^ randomness.bernoulli(self.rate, len(chosen)), minlength=symbols)
+
+    def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
+        """Mark the sign that is left."""
+        return np.equal.outer(chosen ^ randomness.bernoulli(self.rate, len(chosen)), np.arange(symbols))
 
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
         """Draw how many records of each sign are flipped."""

@@ -36,6 +36,13 @@ class Coder:
     symbols: Symbols
     encoder: Encoder
 
+    def __post_init__(self) -> None:
+        # a flipped sign hides the sign alone, so which coordinate it is of must not come from the record
+        if isinstance(self.encoder, FlippedSign) != isinstance(self.symbols, Coordinate):
+            raise InputError("Expected flipped signs for coordinates and for nothing else, found another pair.")
+        if not 0 < self.encoder.epsilon <= _LARGEST:
+            raise InputError(f"Expected epsilon above 0 and at most {_LARGEST:g}, found {self.encoder.epsilon}.")
+
     @property
     def error(self) -> float:
         """Predict the squared error of one report; infinite where a report tells next to nothing."""
@@ -54,6 +61,10 @@ class RandomisedReports(Mechanism):
 
     coders: Mapping[str, Coder]
     chances: Mapping[str, float] | None = None  # None: every record reports every block
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(coder, Coder) for coder in self.coders.values()):
+            raise InputError("Expected a coder a block, found something else.")
 
     @property
     def modulus(self) -> int | None:
@@ -77,6 +88,20 @@ class RandomisedReports(Mechanism):
         coder = self.coders[name]
         reported = coder.encoder.encoded(chosen, coder.symbols.count, randomness.derive(name))
         return np.append(reported, len(chosen))
+
+    def reports(self, query: Query, records: Records, randomness: Randomness) -> Ints:
+        """Toss the same coins and keep the records apart, (n, width): what a reader of single reports would see."""
+        if self.chances is not None:
+            raise RefusedError("Expected a mechanism in which every record reports every block, found drawn blocks.")
+        generator, stream = randomness.derive("draw").generator(), randomness.derive("coins", 0)
+        parts: list[Array] = []
+        for name, chosen in self._symbols(query, records, generator):
+            coder = self.coders[name]
+            parts += [
+                coder.encoder.reports(chosen, coder.symbols.count, stream.derive(name)),
+                np.ones((len(chosen), 1)),
+            ]
+        return np.concatenate(parts, axis=1).astype(np.int64)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Count the symbols of all records, then draw the reports from their law."""

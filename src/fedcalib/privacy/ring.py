@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
-from math import ceil, log2
+from math import ceil, inf, log2
 from operator import itemgetter
 from typing import Final
 
 import numpy as np
 
-from fedcalib.errors import RefusedError
+from fedcalib.errors import InputError, RefusedError
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation
@@ -19,6 +19,13 @@ from fedcalib.types import Array, Floats, Ints, Words
 MODULUS: Final = 1 << 64
 LARGEST: Final = 1 << 62  # sums stay below a quarter of the ring, so that a wrapped sum cannot pass for a real one
 _BITS: Final = 20  # a real block's largest entry spans at least so many bits of grid steps
+
+
+def check_positive(*settings: Mapping[str, float]) -> None:
+    """Refuse scales and widths that are not above 0: a negative one would count as a negative cost."""
+    for name, number in (item for setting in settings for item in setting.items()):
+        if not 0 < number < inf:
+            raise InputError(f"Expected scales and noise widths above 0, found {number} for the block '{name}'.")
 
 
 def grid(block: Block) -> float:

@@ -13,7 +13,7 @@ from fedcalib.errors import InputError
 from fedcalib.method import Plan
 from fedcalib.noise_laws import discrete_laplace_variance
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.ring import grid, grid_total, noise_a_block
+from fedcalib.privacy.ring import check_positive, grid, grid_total, noise_a_block
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation, Records
@@ -31,6 +31,9 @@ class LaplaceTerms(Mechanism):
 
     scales: Mapping[str, float]
     widths: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        check_positive(self.scales, self.widths)
 
     @property
     def modulus(self) -> int | None:

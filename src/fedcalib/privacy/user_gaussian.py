@@ -19,7 +19,7 @@ from fedcalib.errors import InputError, RefusedError
 from fedcalib.method import Plan
 from fedcalib.noise_laws import least_noise
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.ring import MODULUS, noise_a_block, unwrap, wrap
+from fedcalib.privacy.ring import MODULUS, check_positive, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation, Records
@@ -44,6 +44,9 @@ class ClippedGaussian(Mechanism):
     scales: Mapping[str, float]
     sigmas: Mapping[str, float]  # in grid steps
     separate: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive(self.clips, self.scales, self.sigmas)
 
     @property
     def modulus(self) -> int | None:
