@@ -159,7 +159,9 @@ class FlippedSign(Encoder):
 
     def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
         """Mark the sign that is left."""
-        return np.equal.outer(chosen ^ randomness.bernoulli(self.rate, len(chosen)), np.arange(symbols))
+        left: Ints = chosen ^ randomness.bernoulli(self.rate, len(chosen))
+        marked: Bools = left[:, None] == np.arange(symbols)
+        return marked
 
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
         """Draw how many records of each sign are flipped."""
