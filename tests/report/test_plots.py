@@ -89,7 +89,7 @@ def holds(pixels: np.ndarray[Any, Any], colour: str) -> bool:
 @pytest.mark.parametrize("name", EVERY)
 def test_every_plot_is_a_picture_and_always_the_same(name: str) -> None:
     check(drawn(name))
-    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
+    with mpl.rc_context({"axes.labelpad": 30, "xtick.major.pad": 20, "font.size": 30, "axes.facecolor": "red"}):
         assert EVERY[name]() == drawn(name)  # the reader's own style changes nothing
 
 
@@ -138,6 +138,7 @@ def test_names_from_outside_do_no_harm() -> None:
     check(plots.roc([curve(NASTY, text=NASTY)], NASTY))
     check(plots.timeline([Window(NASTY, Measured(1))], NASTY))
     check(plots.reliability(diagram(NASTY, ece_text=NASTY)))
+    check(plots.bars_by_site([SiteRow(r"$\frac$", Measured(1.0))]))  # would be a formula, and a wrong one
 
 
 def test_a_withheld_site_leaks_nothing() -> None:
