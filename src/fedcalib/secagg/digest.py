@@ -15,13 +15,13 @@ def digest(label: str, *parts: bytes | str | int) -> bytes:
         tag, raw = _raw(part)
         # A type tag and a length before each part: moving a byte from one part to the next changes the hash.
         state.update(tag + len(raw).to_bytes(8, "little"))
-        state.update(raw)
+        state.update(raw)  # apart, because a vector is too long to be copied for nothing
     return state.digest()
 
 
 def _raw(part: bytes | str | int) -> tuple[bytes, bytes]:
-    if isinstance(part, int):
-        return b"i", part.to_bytes(8, "little")
+    if isinstance(part, bytes):
+        return b"b", part
     if isinstance(part, str):
         return b"s", part.encode()
-    return b"b", part
+    return b"i", part.to_bytes(8, "little")

@@ -10,7 +10,7 @@ from fedcalib.secagg.binding import roster_hash, seed_hash
 from fedcalib.secagg.errors import ProtocolError
 from fedcalib.secagg.graph import Graph
 from fedcalib.secagg.identity import SIGNATURE_SIZE, Directory, Identity
-from fedcalib.secagg.keys import KeyPair, derive, seal
+from fedcalib.secagg.keys import KeyPair, derive_both, seal
 from fedcalib.secagg.merkle import root_of
 from fedcalib.secagg.messages import Advert, Entry, Pledge, RosterView, SealedShares
 from fedcalib.secagg.plan import Plan
@@ -85,8 +85,7 @@ def share(session: Session, view: RosterView, roster: bytes, identity: Identity)
             own = tuple(slot[at][1] for slot in dealt)
             continue
         common = pair.agree(entry.advert.encryption)
-        sealer = derive(common, "sealed shares", roster, view.place, entry.place)
-        opener = derive(common, "sealed shares", roster, entry.place, view.place)
+        sealer, opener = derive_both(common, "sealed shares", roster, view.place, entry.place)
         boxes.append(b"".join(seal(sealer, slot, b"".join(shares[at])) for slot, shares in enumerate(dealt)))
         keys = tuple(pledge.key for pledge in entry.advert.pledges)
         neighbours.append(Neighbour(entry.place, entry.advert.name, keys, opener))

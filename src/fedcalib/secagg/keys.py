@@ -45,7 +45,18 @@ class KeyPair:
 
 def derive(secret: bytes, label: str, *context: bytes | str | int) -> bytes:
     """Derive a key of 32 bytes from a shared secret, for one purpose and one context."""
-    return HKDF(hashes.SHA256(), KEY_SIZE, salt=None, info=digest(label, *context)).derive(secret)
+    return _stretch(secret, KEY_SIZE, label, *context)
+
+
+def derive_both(secret: bytes, label: str, roster: bytes, place: int, other: int) -> tuple[bytes, bytes]:
+    """Derive the keys for the two directions between two places: from `place` to `other`, and back."""
+    keys = _stretch(secret, 2 * KEY_SIZE, label, roster, min(place, other), max(place, other))
+    up, down = keys[:KEY_SIZE], keys[KEY_SIZE:]
+    return (up, down) if place < other else (down, up)
+
+
+def _stretch(secret: bytes, size: int, label: str, *context: bytes | str | int) -> bytes:
+    return HKDF(hashes.SHA256(), size, salt=None, info=digest(label, *context)).derive(secret)
 
 
 def seal(key: bytes, position: int, text: bytes) -> bytes:

@@ -37,8 +37,9 @@ class MaskedSum:
 
     def __init__(self, words: Words) -> None:
         self.words: Words = words.copy()
-        self._zeros = bytes(8 * min(_PIECE, len(words)))
+        self._zeros = memoryview(bytes(8 * min(_PIECE, len(words))))
         self._stream = bytearray(len(self._zeros) + 63)  # the cipher wants room for a block more
+        self._mask = np.frombuffer(self._stream, "<u8", count=len(self._zeros) // 8)
 
     def add(self, key: bytes) -> None:
         """Add the mask of a key."""
@@ -61,5 +62,5 @@ class MaskedSum:
         encryptor = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
         for start in range(0, len(self.words), _PIECE):
             piece = self.words[start : start + _PIECE]
-            encryptor.update_into(memoryview(self._zeros)[: 8 * len(piece)], self._stream)
-            operation(piece, np.frombuffer(self._stream, "<u8", count=len(piece)), out=piece)
+            encryptor.update_into(self._zeros[: 8 * len(piece)], self._stream)
+            operation(piece, self._mask[: len(piece)], out=piece)

@@ -14,6 +14,7 @@ name; sets of places are bitmaps. Everything that a client sends is signed under
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
@@ -65,13 +66,13 @@ class Advert(Message):
             require_size(pledge.key, KEY_SIZE, "a masking key")
             require_size(pledge.seed, SIZE, "the hash of a seed")
 
-    @property
+    @cached_property
     def statement(self) -> bytes:
         """The hash that is signed."""
         flat = [part for pledge in self.pledges for part in (pledge.key, pledge.seed)]
         return digest("advert", self.plan, self.name, self.encryption, *flat)
 
-    @property
+    @cached_property
     def leaf(self) -> bytes:
         """The hash that stands for these keys in the roster."""
         return digest("leaf", self.statement, self.signature)

@@ -1,0 +1,177 @@
+"""Bytes and CPU seconds of secure aggregation, beside a plain sum and beside Flower's SecAgg+.
+
+    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/secagg/run.py            # everything, about ten minutes
+    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/secagg/run.py --clients 10 50 --words 1000
+
+Writes sums.csv (one line for each number of clients and words), stages.csv (the same by stage) and flower.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
+
+from ours import Federation  # noqa: E402
+
+from fedcalib.secagg import Plan, Slot  # noqa: E402
+
+CLIENTS = (10, 50, 100, 500, 1000)
+WORDS = (1_000, 10_000, 100_000)
+PEER_CLIENTS = 50
+
+
+def measure(count: int, length: int, lost: int, text: bool = True) -> Federation:
+    """Run one sum and check it to the last bit."""
+    federation = Federation(count, length, lost, text)
+    total = federation.run()
+    if not np.array_equal(total.words, federation.expected()):
+        raise SystemExit(f"the sum over {count} clients is wrong")
+    return federation
+
+
+def seconds(federation: Federation) -> float:
+    return sum(federation.client.seconds.values()) + sum(federation.central.seconds.values())
+
+
+def plain(count: int, length: int) -> tuple[int, float]:
+    """Sum the same vectors in the clear, over the same JSON: bytes a client, CPU seconds of client and server."""
+    vector = np.arange(length, dtype=np.uint64)
+    total = np.zeros(length, np.uint64)
+    start = time.process_time()
+    text = ""
+    for _ in range(count):
+        text = json.dumps({"vector": base64.b64encode(vector.tobytes()).decode("ascii")})
+        total += np.frombuffer(base64.b64decode(json.loads(text)["vector"]), np.uint64)
+    return len(text), time.process_time() - start
+
+
+def row(federation: Federation, count: int, length: int, lost: int) -> dict[str, Any]:
+    client, server = sum(federation.client.seconds.values()), sum(federation.central.seconds.values())
+    up, down = sum(federation.client.sent.values()) / count, sum(federation.central.sent.values()) / count
+    plain_bytes, plain_seconds = plain(count, length)
+    return {
+        "clients": count,
+        "words": length,
+        "neighbours": federation.plan.neighbours(count),
+        "threshold": federation.plan.around(count),
+        "dropped": lost,
+        "client_sends_bytes": round(up),
+        "client_receives_bytes": round(down),
+        "client_cpu_s": round(client / count, 5),
+        "server_cpu_s": round(server, 4),
+        "all_cpu_s": round(client + server, 3),
+        "all_cpu_over_n_log2_n_ms": round(1e3 * (client + server) / (count * math.log2(count)), 3),
+        "plain_bytes": plain_bytes,
+        "plain_cpu_s": round(plain_seconds, 4),
+        "times_plain_bytes_sent": round(up / plain_bytes, 3),
+    }
+
+
+def stages(federation: Federation, count: int, length: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "clients": count,
+            "words": length,
+            "stage": stage,
+            "client_cpu_s": round(federation.client.seconds[stage] / count, 6),
+            "server_cpu_s": round(federation.central.seconds[stage], 5),
+            "client_sends_bytes": round(federation.client.sent[stage] / count),
+            "client_receives_bytes": round(federation.central.sent[stage] / count),
+        }
+        for stage in federation.client.seconds
+    ]
+
+
+def against_flower(length: int) -> dict[str, Any]:
+    """Run both protocols on the same number of clients, drop-outs, threshold and words, right after each other.
+
+    The machine's load changes by the minute, so ours is the mean of one run before and one after the peer.
+    """
+    lost = PEER_CLIENTS // 20
+    threshold = Plan("peer", (Slot(0, 0, 1),)).around(PEER_CLIENTS)
+    before = [seconds(measure(PEER_CLIENTS, length, lost, text)) for text in (False, True)]
+    theirs = flower_seconds(PEER_CLIENTS, length, lost, threshold)
+    after = [seconds(measure(PEER_CLIENTS, length, lost, text)) for text in (False, True)]
+    objects, texts = ((one + other) / 2 for one, other in zip(before, after, strict=True))
+    return {
+        "clients": PEER_CLIENTS,
+        "words": length,
+        "dropped": lost,
+        "flower_cpu_s": round(theirs, 3),
+        "ours_cpu_s": round(objects, 3),
+        "times_faster": round(theirs / objects, 1),
+        "ours_with_json_cpu_s": round(texts, 3),
+        "times_faster_with_json": round(theirs / texts, 1),
+    }
+
+
+def flower_seconds(count: int, length: int, lost: int, threshold: int) -> float:
+    from flower import MODULUS, Node, read_sum
+
+    vectors = np.random.default_rng(length).integers(0, 1000, (count, length))
+    start = time.process_time()
+    nodes = [Node(place, threshold) for place in range(count)]
+    keys = {node.place: node.setup() for node in nodes}
+    sealed = {node.place: node.share(keys) for node in nodes}
+    masked = {
+        node.place: node.mask(
+            {o: boxes[node.place] for o, boxes in sealed.items() if o != node.place}, vectors[node.place]
+        )
+        for node in nodes[lost:]
+    }
+    revealed = [node.unmask(set(masked)) for node in nodes[lost:]]
+    total = read_sum(masked, revealed, keys, threshold)
+    seconds = time.process_time() - start
+    if not np.array_equal(total, vectors[lost:].sum(0) % MODULUS):
+        raise SystemExit("the peer's sum is wrong")
+    return seconds
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        with (HERE / name).open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, nargs="*", default=CLIENTS)
+    parser.add_argument("--words", type=int, nargs="*", default=WORDS)
+    parser.add_argument("--no-flower", action="store_true")
+    parser.add_argument("--dry", action="store_true", help="print, and leave the files as they are")
+    options = parser.parse_args()
+    measure(10, 1000, 0)  # warm up
+    sums: list[dict[str, Any]] = []
+    by_stage: list[dict[str, Any]] = []
+    for count in options.clients:
+        for length in options.words:
+            federation = measure(count, length, count // 20)
+            sums.append(row(federation, count, length, count // 20))
+            by_stage += stages(federation, count, length)
+            print(sums[-1], flush=True)
+            del federation
+    peers = [] if options.no_flower else [against_flower(length) for length in options.words]
+    for peer in peers:
+        print(peer, flush=True)
+    if not options.dry:
+        write("sums.csv", sums)
+        write("stages.csv", by_stage)
+        write("flower.csv", peers)
+
+
+if __name__ == "__main__":
+    main()
