@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fedcalib.method import Method as Method
     from fedcalib.method import Plan as Plan
     from fedcalib.methods.acc_t import AccT as AccT
+    from fedcalib.methods.beta_scaling import BetaScaling as BetaScaling
+    from fedcalib.methods.binary_bbq import BinaryBBQ as BinaryBBQ
     from fedcalib.methods.ece_t import ECET as ECET
     from fedcalib.methods.fed_bbq import FedBBQ as FedBBQ
     from fedcalib.methods.fed_bin import FedBin as FedBin
@@ -39,9 +41,11 @@ if TYPE_CHECKING:
     from fedcalib.methods.fed_scaling import FedTemp as FedTemp
     from fedcalib.methods.fed_scaling import FedVector as FedVector
     from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
+    from fedcalib.methods.isotonic_buckets import IsotonicBuckets as IsotonicBuckets
     from fedcalib.methods.nll_t import NLLT as NLLT
     from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
     from fedcalib.methods.platt import PlattScaling as PlattScaling
+    from fedcalib.methods.quantile_binning import QuantileBinning as QuantileBinning
     from fedcalib.methods.score_curves import ScoreCurves as ScoreCurves
     from fedcalib.methods.source_binning import SourceBinning as SourceBinning
     from fedcalib.methods.weighting import Unweighted as Unweighted
@@ -75,6 +79,8 @@ __version__ = "0.1.0"
 _HOME = {
     "AccT": "methods.acc_t",
     "Answer": "answer",
+    "BetaScaling": "methods.beta_scaling",
+    "BinaryBBQ": "methods.binary_bbq",
     "Bisection": "flows.search",
     "Block": "query",
     "Bound": "query",
@@ -99,6 +105,7 @@ _HOME = {
     "Identity": "artifacts.calibrator",
     "InProcess": "runtimes.in_process",
     "Interpolation": "flows.search",
+    "IsotonicBuckets": "methods.isotonic_buckets",
     "Join": "query",
     "Ledger": "ledger",
     "LocalDP": "privacy.local",
@@ -112,6 +119,7 @@ _HOME = {
     "PlattScaling": "methods.platt",
     "Poisson": "cohort",
     "Privacy": "privacy.model",
+    "QuantileBinning": "methods.quantile_binning",
     "Query": "query",
     "RecordQuery": "query",
     "Records": "records",

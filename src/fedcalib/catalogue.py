@@ -91,6 +91,10 @@ _HOME = {
     "Bisection": "flows.search",
     "Interpolation": "flows.search",
     "ScoreCurves": "methods.score_curves",
+    "QuantileBinning": "methods.quantile_binning",
+    "IsotonicBuckets": "methods.isotonic_buckets",
+    "BinaryBBQ": "methods.binary_bbq",
+    "BetaScaling": "methods.beta_scaling",
     # artifacts
     "TopLabelSteps": "artifacts.top_label",
     "Identity": "artifacts.calibrator",
@@ -108,6 +112,7 @@ _HOME = {
     "Beta": "artifacts.platt",
     "Curves": "artifacts.score_curves",
     "ScoreTable": "metrics.score_table",
+    "EdgeSteps": "artifacts.edges",
 }
 
 _LOCAL: dict[str, type] = {}

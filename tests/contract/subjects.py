@@ -34,6 +34,13 @@ METHODS: list[fc.Method] = [
     fc.NLLT(),
     fc.ECET(),
     fc.SourceBinning(),
+    fc.PlattScaling(cells=8),
+    fc.ScoreCurves(fc.ScoreTree(4, 2)),
+    fc.ScoreCurves(fc.ScoreTree(2, 3), buckets=4, recount=0.7),
+    fc.QuantileBinning(tree=fc.ScoreTree(4, 2)),
+    fc.IsotonicBuckets(tree=fc.ScoreTree(4, 2)),
+    fc.BinaryBBQ(levels=3, tree=fc.ScoreTree(4, 2)),
+    fc.BetaScaling(tree=fc.ScoreTree(4, 2)),
 ]
 
 MODELS: list[fc.Privacy] = [

@@ -11,6 +11,8 @@ from fedcalib.artifacts.platt import Platt
 from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.noisy_logistic import fit_noisy_counts
+from fedcalib.metrics.score_buckets import Buckets
+from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.queries.reliability import ScoreHistogram
 from fedcalib.records import Schema
 from fedcalib.types import Floats
@@ -42,10 +44,16 @@ class PlattScaling(Method[Platt]):
         middle = (np.arange(self.cells) + 0.5) / self.cells
         return fit_platt(middle, positive, negative, answer.variance("scores")[0])
 
+    def fit(self, table: ScoreTable) -> Platt:
+        """Read the same line off the table of an evaluation that was made already, at no further cost."""
+        buckets = Buckets.even(table, 2 * self.cells)
+        return fit_platt(buckets.score, buckets.positive, buckets.negative, buckets.noise.mean(axis=0))
+
 
 def fit_platt(score: Floats, positive: Floats, negative: Floats, noise: Floats) -> Platt:
     """Fit a line through the log-odds of cells that stand for a score each; nothing known means no change."""
-    odds = np.log(score) - np.log1p(-score)
+    inner = np.clip(score, 1e-6, 1 - 1e-6)
+    odds = np.log(inner) - np.log1p(-inner)
     intercept, slope = fit_noisy_counts(
         np.stack([np.ones_like(odds), odds], axis=1), positive, negative, noise=noise, start=(0.0, 1.0)
     )

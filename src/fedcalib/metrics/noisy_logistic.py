@@ -17,22 +17,25 @@ def fit_noisy_counts(
 ) -> Floats:
     """Fit log-odds that are linear in features, (cells, k), to counts that carry noise of a known variance.
 
-    Counts below zero stay signed, since cutting them would add records that are not there. The fit is then drawn
-    toward `start`, about which one is unsure by `doubt` (a standard deviation), as far as labels and noise leave the
-    weights open; with many records and little noise that is not at all.
+    Counts below zero stay signed, since cutting them would add records that are not there. The fit is drawn toward
+    `start`, about which one is unsure by `doubt` (a standard deviation), as far as labels and noise leave the weights
+    open; with many records and little noise that is hardly at all.
     """
     x = np.asarray(features, dtype=np.float64)
     p, n = np.asarray(positive, dtype=np.float64), np.asarray(negative, dtype=np.float64)
     pull = np.asarray(start, dtype=np.float64)
-    weights = _signed(x, p, n, pull)
-    mean = 0.5 * (1 + np.tanh((x @ weights) / 2))
+    prior = np.eye(len(pull)) / doubt**2
+    weights = _signed(x, p, n, pull, prior)
     variance = np.broadcast_to(noise, p.shape)
+    if not variance.any():
+        return weights
+    mean = 0.5 * (1 + np.tanh((x @ weights) / 2))
     curve = _certain_curve(x, (p + n) * mean * (1 - mean), 2 * variance * (mean * (1 - mean)) ** 2)
     shaken = (x.T * (variance * ((1 - mean) ** 2 + mean**2))) @ x
-    # information about the weights: the curve where counts are exact, less where noise shakes the score itself
-    known = curve @ np.linalg.pinv(curve + shaken) @ curve
-    prior = np.eye(len(pull)) / doubt**2
-    drawn: Floats = pull + np.linalg.solve(known + prior, known @ (weights - pull))
+    # the fit has weighed the labels against the start as if counts were exact; noise shakes the score itself, so that
+    # the labels deserve less weight
+    kept = curve @ np.linalg.pinv(curve + shaken)
+    drawn: Floats = pull + np.linalg.solve(kept @ curve + prior, kept @ ((curve + prior) @ (weights - pull)))
     return drawn
 
 
@@ -44,14 +47,14 @@ def _certain_curve(x: Floats, bend: Floats, variance: Floats) -> Floats:
     return curve
 
 
-def _signed(x: Floats, p: Floats, n: Floats, start: Floats) -> Floats:
-    """Find where the score of signed counts is zero; where that leads nowhere, cut negative counts after all."""
+def _signed(x: Floats, p: Floats, n: Floats, start: Floats, prior: Floats) -> Floats:
+    """Weigh the labels against the start; where signed counts lead nowhere, cut negative ones after all."""
     held = np.maximum(p + n, 0.0)
     weights = start.copy()
     for _ in range(_STEPS):
         mean = 0.5 * (1 + np.tanh((x @ weights) / 2))
-        curve = (x.T * (held * mean * (1 - mean))) @ x + 1e-9 * (1 + held.sum()) * np.eye(x.shape[1])
-        step = np.linalg.solve(curve, x.T @ ((p + n) * mean - p))
+        curve = (x.T * (held * mean * (1 - mean))) @ x + prior
+        step = np.linalg.solve(curve, x.T @ ((p + n) * mean - p) + prior @ (weights - start))
         step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-300))  # at most one unit of log-odds at a time
         weights = weights - step
         if np.abs(step).max() < 1e-10:
