@@ -129,7 +129,7 @@ class Interpolation(RootSearch):
     With noise two places far apart say most: their difference carries the slope, their mean the height.
     """
 
-    places: tuple[float, ...] = (0.8, 2.8)
+    places: tuple[float, ...] = (1.5, 6.0)
 
     def __post_init__(self) -> None:
         if len(self.places) < 2 or not all(0 < a < b for a, b in zip(self.places, self.places[1:], strict=False)):

@@ -25,7 +25,7 @@ class AccT(Method[Temperature]):
 
     search: RootSearch = Interpolation()
     low: float = 0.5
-    high: float = 3.0
+    high: float = 16.0
 
     def __post_init__(self) -> None:
         check_bracket(self.low, self.high)
