@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedcalib.methods.acc_t import AccT as AccT
     from fedcalib.methods.beta_scaling import BetaScaling as BetaScaling
     from fedcalib.methods.binary_bbq import BinaryBBQ as BinaryBBQ
+    from fedcalib.methods.compare_models import CompareModels as CompareModels
     from fedcalib.methods.ece_t import ECET as ECET
     from fedcalib.methods.fed_bbq import FedBBQ as FedBBQ
     from fedcalib.methods.fed_bin import FedBin as FedBin
@@ -87,6 +88,7 @@ _HOME = {
     "Calibrator": "artifacts.calibrator",
     "ClientQuery": "query",
     "Cohort": "cohort",
+    "CompareModels": "methods.compare_models",
     "Disjoint": "cohort",
     "DistributedDP": "privacy.distributed",
     "ECET": "methods.ece_t",

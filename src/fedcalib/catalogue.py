@@ -95,6 +95,7 @@ _HOME = {
     "IsotonicBuckets": "methods.isotonic_buckets",
     "BinaryBBQ": "methods.binary_bbq",
     "BetaScaling": "methods.beta_scaling",
+    "CompareModels": "methods.compare_models",
     # artifacts
     "TopLabelSteps": "artifacts.top_label",
     "Identity": "artifacts.calibrator",
@@ -113,6 +114,7 @@ _HOME = {
     "Curves": "artifacts.score_curves",
     "ScoreTable": "metrics.score_table",
     "EdgeSteps": "artifacts.edges",
+    "Comparison": "artifacts.comparison",
 }
 
 _LOCAL: dict[str, type] = {}
