@@ -47,9 +47,31 @@ def test_open_data_shows_sites_that_are_large_enough(shell: Shell, home: Path) -
     own = table[table.site == "site-1"]
     assert rows["site-1"]["records"] == len(own)
     assert rows["site-1"]["metrics"]["accuracy"]["value"] == pytest.approx(((own.score > 0.5) == own.label).mean())
-    assert any("1 of 4 sites hold fewer than 11 records" in warning for warning in said.json["warnings"])
+    assert any("1 of 4 sites are not shown: fewer than 11 records" in warning for warning in said.json["warnings"])
     assert "site-1" in said.err
     assert "tiny" not in said.err
+
+
+@pytest.mark.parametrize("model", ["laplace", "local"])
+def test_sites_that_hide_themselves_are_shown_at_no_extra_cost(shell: Shell, home: Path, model: str) -> None:
+    large = overconfident(60_000, 4, 0)
+    pd.concat([large, overconfident(3, 1, 1).assign(site="tiny")]).to_parquet(home / "all.parquet")
+    words = ("evaluate", "all.parquet", "--privacy", model, "--epsilon", "8", "--format", "json")
+    document = shell(*words).json
+    assert document["privacy"]["epsilon"] == 8.0
+    rows = {row["site"]: row for row in document["per_site"]}
+    assert rows["tiny"]["metrics"] is None
+    assert {row["records"] for row in rows.values()} == {None}
+    for site in (f"site-{k}" for k in range(4)):
+        own = large[large.site == site]
+        truth = ((own.score > 0.5) == own.label).mean()
+        assert abs(rows[site]["metrics"]["accuracy"]["value"] - truth) < 0.05
+    truth = ((large.score > 0.5) == large.label).mean()
+    assert abs(document["metrics"]["accuracy"]["value"] - truth) < 0.02
+    again = shell(*words).json
+    assert again["replayed"] is True
+    assert again["per_site"] == document["per_site"]
+    assert again["metrics"] == document["metrics"]
 
 
 def test_a_private_evaluation_tells_no_counts(shell: Shell, scores: Path) -> None:

@@ -11,8 +11,6 @@ import pytest
 from fedcalib import metrics
 from tests.cli.conftest import Shell
 
-pytestmark = pytest.mark.shared
-
 
 @pytest.fixture
 def hearts(shared: Path, home: Path) -> Path:
@@ -32,6 +30,7 @@ def hearts(shared: Path, home: Path) -> Path:
     return home / "hearts.csv"
 
 
+@pytest.mark.shared
 def test_three_hospitals_are_calibrated_and_measured(shell: Shell, hearts: Path) -> None:
     words = ("calibrate", hearts, "--method", "platt-scaling", "--privacy", "secagg", "--out", "out", "--seed", "1")
     said = shell(*words, "--format", "json")
@@ -45,6 +44,7 @@ def test_three_hospitals_are_calibrated_and_measured(shell: Shell, hearts: Path)
     assert evaluated["metrics"]["ece"]["value"] == pytest.approx(metrics.binary_ece(table.score, table.label), abs=1e-6)
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_flights_are_calibrated_under_privacy_in_seconds(shell: Shell, shared: Path) -> None:
     flights = shared / "flights_scored" / "flights_scored.parquet"
@@ -60,3 +60,11 @@ def test_flights_are_calibrated_under_privacy_in_seconds(shell: Shell, shared: P
     measured = shell("evaluate", flights, *words).json["metrics"]["ece"]
     assert measured["low"] <= truth <= measured["high"]
     assert measured["value"] == pytest.approx(truth, abs=0.002)
+
+
+@pytest.mark.slow
+def test_the_demo_speaks_json_too(shell: Shell) -> None:
+    said = shell("demo", "--format", "json", "--seed", "1", "--out", "demo")
+    assert said.code == 0, said.err
+    assert said.json["schema_version"] == 1
+    assert Path("demo/report.html").is_file()

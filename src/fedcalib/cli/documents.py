@@ -88,10 +88,11 @@ def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20) -> lis
     """Lay single sites out, the largest first; the rest stands in the JSON document."""
     if not rows:
         return []
-    shown = sorted((row for row in rows if row["metrics"] is not None), key=lambda row: -row["records"])
-    title = "Single sites" if len(shown) <= most else f"The {most} largest of {len(shown)} sites"
+    shown = sorted((row for row in rows if row["metrics"] is not None), key=lambda row: -(row["records"] or 0))
+    title = "Single sites" if len(shown) <= most else f"{most} of {len(shown)} sites"
     cells = tuple(
-        (row["site"], str(row["records"]), *(_value(row["metrics"][name]) for name in METRICS)) for row in shown[:most]
+        (row["site"], str(row["records"] or "-"), *(_value(row["metrics"][name]) for name in METRICS))
+        for row in shown[:most]
     )
     return [Table(title, ("site", "records", *METRICS), cells)]
 

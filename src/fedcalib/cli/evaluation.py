@@ -10,7 +10,7 @@ from typing import Any, final
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.artifacts.saving import load
-from fedcalib.cli import documents, state
+from fedcalib.cli import documents, single_sites, state
 from fedcalib.cli.budget import for_units
 from fedcalib.cli.phases import Conductor, Phase
 from fedcalib.cli.request import DataRequest, PrivacyRequest
@@ -20,6 +20,7 @@ from fedcalib.cohort import FEWEST_RECORDS, Participation
 from fedcalib.errors import InputError
 from fedcalib.loop import run
 from fedcalib.methods.federated_metrics import FederatedMetrics
+from fedcalib.privacy.model import Spending
 from fedcalib.privacy.open import Open
 from fedcalib.records import Federation
 from fedcalib.runtimes.in_process import InProcess
@@ -61,32 +62,65 @@ class Evaluation:
         """Ask, and put the answer into plain data."""
         self.purse.pay(kept, self.phase.rehearse(federation.schema).spending)
         conductor = Conductor(kept, self.seed, self.voice, self.purse)
-        result = conductor.run(self.phase, federation)
+        found = self._apart(federation, conductor) or self._whole(federation, conductor)
         conductor.tell()
-        sites, reason = self._sites(federation)
         return {
             "method": "federated-metrics",
             **documents.counts(federation, self.privacy.model()),
-            "privacy": documents.spending(for_units(result.privacy, self.data.columns.unit)),
-            "metrics": documents.metrics(result.artifact),
-            "per_site": sites,
-            "warnings": [*documents.missing(result.artifact, federation.schema.classes), *reason],
+            "privacy": documents.spending(for_units(found.spent, self.data.columns.unit)),
+            "metrics": documents.metrics(found.report),
+            "per_site": found.sites,
+            "warnings": [
+                *documents.missing(found.report, federation.schema.classes),
+                *self._unseen(found.sites),
+            ],
             "replayed": conductor.replayed,
         }
 
-    def _sites(self, federation: Federation) -> tuple[list[dict[str, Any]] | None, tuple[str, ...]]:
-        """Measure single sites where the server sees them anyway, and they are large enough to be shown."""
+    def _unseen(self, sites: list[dict[str, Any]] | None) -> list[str]:
+        """Say which sites are not shown, and why."""
+        if sites is None:
+            return [f"Single sites are left out: the model '{self.privacy.word}' hides them."]
+        hidden = sum(site["metrics"] is None for site in sites)
+        if not hidden:
+            return []
+        few = f"fewer than {FEWEST_RECORDS} records"
+        if self.privacy.model().private:
+            return [f"Some sites are not shown: {few} as far as the noise tells."]
+        return [f"{hidden} of {len(sites)} sites are not shown: {few}."]
+
+    def _apart(self, federation: Federation, conductor: Conductor) -> Found | None:
+        """Ask site by site, where the server sees each noisy answer anyway."""
+        if not single_sites.visible(self.phase, federation.schema):
+            return None
+        results = single_sites.ask_each(self.phase, federation, conductor)
+        return Found(
+            single_sites.together(self.phase, results, federation.schema),
+            single_sites.spending(results),
+            [single_sites.row(federation.name(k), result.artifact) for k, result in enumerate(results)],
+        )
+
+    def _whole(self, federation: Federation, conductor: Conductor) -> Found:
+        """Ask all sites at once; where nothing is hidden, look at each one too."""
+        result = conductor.run(self.phase, federation)
         if not isinstance(self.privacy.model(), Open):
-            return None, (f"Single sites are left out: the model '{self.privacy.word}' does not show them.",)
+            return Found(result.artifact, result.privacy, None)
         with self.voice.meter("sites") as meter:
             rows = []
             for index in range(len(federation)):
                 rows.append(_site(federation, index))
                 meter.at(index + 1, len(federation))
-        hidden = sum(row["metrics"] is None for row in rows)
-        if not hidden:
-            return rows, ()
-        return rows, (f"{hidden} of {len(rows)} sites hold fewer than {FEWEST_RECORDS} records and are not shown.",)
+        return Found(result.artifact, result.privacy, rows)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What was measured, of all sites and of each where they can be seen, and what it cost."""
+
+    report: MetricsReport
+    spent: Spending
+    sites: list[dict[str, Any]] | None
 
 
 def _site(federation: Federation, index: int) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from fedcalib.report.plots import reliability
 
 _NOTES: Final = {
     "accuracy": ("Accuracy", "higher", "share of records whose most likely class is right"),
-    "ece": ("ECE", "lower", "mean gap between confidence and accuracy, top class, 15 bins"),
-    "cwece": ("Classwise ECE", "lower", "the same, averaged over classes"),
+    "ece": ("ECE", "lower", "mean gap between what is said and what happens: of the score, or of the top class"),
+    "cwece": ("Classwise ECE", "lower", "the same for every class, averaged over classes"),
     "nll": ("Log loss", "lower", "cut at a public bound"),
     "brier": ("Brier score", "lower", "mean squared error of the probabilities"),
     "auc": ("AUC", "higher", "chance that a positive is scored above a negative"),
