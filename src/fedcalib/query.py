@@ -18,6 +18,8 @@ from fedcalib.types import Array, Floats, Ints
 
 Unit = Literal["record", "client"]
 
+_MOST_ENTRIES = 1 << 22  # coordinates of client vectors at a time
+
 
 @final
 @dataclass(frozen=True)
@@ -213,10 +215,12 @@ class ClientQuery(Query):
         return _dense(self.terms(federation, randomness), scale)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Give the clients' vectors as coordinates."""
+        """Give the clients' vectors as coordinates, some clients at a time."""
         terms = self.terms(federation, randomness)
-        owner, cell = np.divmod(np.arange(terms.size), max(self.size, 1))
-        yield ClientTerms(len(terms), owner, cell, terms.reshape(-1))
+        for first in range(0, len(terms), step := max(_MOST_ENTRIES // self.size, 1)):
+            part = terms[first : first + step]
+            owner, cell = np.divmod(np.arange(part.size), self.size)
+            yield ClientTerms(len(part), owner, cell, part.reshape(-1))
 
 
 @final
