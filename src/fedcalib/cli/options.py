@@ -54,7 +54,8 @@ Delta: TypeAlias = Annotated[
     float | None, Option(help="Delta of the total budget, for models that take one.", rich_help_panel=_PRIVACY)
 ]
 Clip: TypeAlias = Annotated[
-    float | None, Option(help="Norm to which a client's sum is cut when it is the unit.", rich_help_panel=_PRIVACY)
+    float | None,
+    Option(help="How many records' worth a client may add, when it is the unit.", rich_help_panel=_PRIVACY),
 ]
 Rounds: TypeAlias = Annotated[int | None, Option(help="How many rounds the method asks.", rich_help_panel=_PRIVACY)]
 Participation: TypeAlias = Annotated[
