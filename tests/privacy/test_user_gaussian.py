@@ -187,6 +187,7 @@ def test_disjoint_cohorts_have_the_stated_noise(rounds):
     variance = rounds * clip**2 / (2 * rho_for(1.0, 1e-5))  # each cohort has the whole budget: nobody is in two
     z = (summed - exact) / sqrt(variance)
     assert len(answers) == rounds
+    assert ("counts once; no amplification" in run.privacy.statement) == (rounds > 1)
     assert stats.norm.sf(abs(z.sum()) / sqrt(z.size)) > 1e-6
     assert 1e-6 < stats.chi2.cdf((z**2).sum(), z.size) < 1 - 1e-6
 
