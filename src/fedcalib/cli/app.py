@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import click
 import typer
 
-from fedcalib.cli import exits
+from fedcalib.cli import exits, ledger
 from fedcalib.cli.apply import apply
+from fedcalib.cli.audit import audit
 from fedcalib.cli.calibrate import calibrate
 from fedcalib.cli.config import defaults, stated
 from fedcalib.cli.demo import demo
@@ -35,8 +36,9 @@ def build() -> click.Group:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (calibrate, evaluate, apply, methods, demo):
+    for command in (calibrate, evaluate, apply, audit, methods, demo):
         app.command()(command)
+    app.add_typer(ledger.group(), name="ledger")
     app.callback()(_general)
     group: Any = typer.main.get_command(app)
     return group  # type: ignore[no-any-return]  # a typer application with commands is a click group

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 SCHEMA_VERSION: Final = 1
+_WIDE: Final = 120  # columns, where there is no terminal to ask
 _PATIENCE: Final = 1.0  # seconds before a progress bar is worth showing
 
 
@@ -52,7 +53,8 @@ class Voice:
         from rich.console import Console
         from rich.table import Table as Grid
 
-        console = Console(file=stream, highlight=False, soft_wrap=False)
+        width = None if stream.isatty() else _WIDE
+        console = Console(file=stream, highlight=False, soft_wrap=False, width=width)
         for table in tables:
             headed = any(table.columns)
             grid = Grid(
