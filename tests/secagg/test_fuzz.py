@@ -155,7 +155,7 @@ def test_client_handlers_raise_only_our_errors(scene, method):
         return Client.from_json(saved, site.identity, site.directory, site.policy) if saved else client
 
     getattr(fresh(), method)(kind.from_json(text), *more)  # the honest message is taken
-    client, before = fresh(), None
+    client = fresh()
     before = client.to_json()
     rng, refused = random.Random(method), 0
     for _ in range(COUNT):
@@ -199,7 +199,7 @@ def test_saved_states_raise_only_our_errors(scene):
     assert ClientState.from_json(saved).to_json() == saved
     _, server, _ = scene.servers["accept_unmasking"]
     rng = random.Random(0)
-    for _ in range(min(COUNT, 10**9) // 10):
+    for _ in range(COUNT // 10):
         for read in (
             lambda text: Client.from_json(text, site.identity, site.directory, site.policy),
             lambda text: Server.from_json(text, scene.run.directory),

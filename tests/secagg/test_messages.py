@@ -43,8 +43,8 @@ def changed(message, **fields):
         ({"quorum": "1/0"}, "a fraction such as 2/3"),
         ({"quorum": "٢/٣"}, "a fraction such as 2/3"),
         ({"quorum": 0.67}, "a fraction such as 2/3"),
-        ({"quorum": "1/3"}, "quorum from 1/2"),
-        ({"quorum": "1/1"}, "quorum from 1/2"),
+        ({"quorum": "1/3"}, "quorum as a Fraction from 1/2"),
+        ({"quorum": "1/1"}, "quorum as a Fraction from 1/2"),
         ({"floor": 1}, "at least 2 survivors"),
         ({"degree": 3}, "even degree"),
         ({"degree": "2"}, "Expected int"),
@@ -72,6 +72,11 @@ def test_bytes_are_canonical_base64_of_the_right_size(text):
     assert Survivors.from_json(changed(survivors, binding="A" * 43 + "=")) == survivors
     with pytest.raises(WireError):
         Survivors.from_json(changed(survivors, binding=text))
+
+
+def test_a_quorum_is_exact():
+    with pytest.raises(WireError, match="a quorum as a Fraction"):
+        make_plan(quorum=0.67)
 
 
 def test_plans_survive_the_wire():

@@ -54,7 +54,10 @@ class Plan(Message):
         require(len(pairs) == len(self.slots), "each attempt at a step once in a plan", "one repeated")
         fits = all(0 < slot.length <= LONGEST_VECTOR for slot in self.slots)
         require(fits, f"vectors of 1 to {LONGEST_VECTOR} words", "another length")
-        require(Fraction(1, 2) <= self.quorum < 1, "a quorum from 1/2 to below 1", str(self.quorum))
+        exact = isinstance(self.quorum, Fraction)
+        require(
+            exact and Fraction(1, 2) <= self.quorum < 1, "a quorum as a Fraction from 1/2 to below 1", str(self.quorum)
+        )
         require(self.floor >= 2, "a floor of at least 2 survivors", str(self.floor))
         odd = self.degree is not None and (self.degree < 2 or self.degree % 2 == 1)
         require(not odd, "an even degree of at least 2", str(self.degree))
