@@ -48,6 +48,18 @@ class Total:
     clients: int
 
 
+@final
+@dataclass(frozen=True)
+class Outline:
+    """Everything that a run will ask, so that clients can agree to the whole of it before they answer any of it."""
+
+    run: str
+    queries: tuple[Query, ...]
+    mechanisms: tuple[Mechanism, ...]
+    cohort: Cohort
+    participation: Participation
+
+
 class Runtime(ABC):
     """Where clients are. It only ever sums."""
 
@@ -55,6 +67,9 @@ class Runtime(ABC):
     @abstractmethod
     def schema(self) -> Schema:
         """Say what is public about the clients' data."""
+
+    def prepare(self, outline: Outline) -> None:  # noqa: B027 - a runtime that needs no preparation says nothing
+        """Get ready for a run before its first question."""
 
     @abstractmethod
     def total(self, step: Step) -> Total:
@@ -131,6 +146,7 @@ def run(
     bill = Bill(spending, tuple(zip(mechanisms, plan.queries, strict=True)), cohort, once)
     if ledger is not None and spending.epsilon is not None:
         ledger.debit(name, account, spending)
+    runtime.prepare(Outline(name, plan.queries, tuple(mechanisms), cohort, drawn))
 
     def ask(index: int, query: Query) -> Answer:
         plan.check(index, query)
