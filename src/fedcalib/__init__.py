@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from fedcalib.answer import Answer as Answer
     from fedcalib.artifacts.calibrator import Calibrator as Calibrator
     from fedcalib.artifacts.calibrator import Identity as Identity
+    from fedcalib.artifacts.chain import Chain as Chain
+    from fedcalib.artifacts.guard import KeepTop as KeepTop
+    from fedcalib.artifacts.label_shift import LabelShares as LabelShares
+    from fedcalib.artifacts.label_shift import LabelShift as LabelShift
+    from fedcalib.artifacts.logit_offsets import LogitOffsets as LogitOffsets
     from fedcalib.artifacts.saving import load as load
+    from fedcalib.audit.mechanisms import audit_mechanism as audit_mechanism
+    from fedcalib.audit.models import audit_model as audit_model
+    from fedcalib.audit.result import Audit as Audit
+    from fedcalib.audit.runs import audit_run as audit_run
     from fedcalib.cohort import Cohort as Cohort
     from fedcalib.cohort import Disjoint as Disjoint
     from fedcalib.cohort import Everyone as Everyone
@@ -30,8 +39,10 @@ if TYPE_CHECKING:
     from fedcalib.method import Method as Method
     from fedcalib.method import Plan as Plan
     from fedcalib.methods.acc_t import AccT as AccT
+    from fedcalib.methods.auto import Auto as Auto
     from fedcalib.methods.beta_scaling import BetaScaling as BetaScaling
     from fedcalib.methods.binary_bbq import BinaryBBQ as BinaryBBQ
+    from fedcalib.methods.class_shares import ClassShares as ClassShares
     from fedcalib.methods.compare_models import CompareModels as CompareModels
     from fedcalib.methods.ece_t import ECET as ECET
     from fedcalib.methods.fed_bbq import FedBBQ as FedBBQ
@@ -42,13 +53,21 @@ if TYPE_CHECKING:
     from fedcalib.methods.fed_scaling import FedTemp as FedTemp
     from fedcalib.methods.fed_scaling import FedVector as FedVector
     from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
+    from fedcalib.methods.gradient_scaling import RidgeOPVector as RidgeOPVector
+    from fedcalib.methods.gradient_scaling import RidgeVector as RidgeVector
     from fedcalib.methods.isotonic_buckets import IsotonicBuckets as IsotonicBuckets
     from fedcalib.methods.nll_t import NLLT as NLLT
     from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
+    from fedcalib.methods.pipeline import Pipeline as Pipeline
     from fedcalib.methods.platt import PlattScaling as PlattScaling
     from fedcalib.methods.quantile_binning import QuantileBinning as QuantileBinning
+    from fedcalib.methods.residual_binning import ClassWise as ClassWise
+    from fedcalib.methods.residual_binning import Pooled as Pooled
+    from fedcalib.methods.residual_binning import ResidualBinning as ResidualBinning
+    from fedcalib.methods.residual_binning import TwoLevel as TwoLevel
     from fedcalib.methods.score_curves import ScoreCurves as ScoreCurves
     from fedcalib.methods.source_binning import SourceBinning as SourceBinning
+    from fedcalib.methods.together import Together as Together
     from fedcalib.methods.weighting import Unweighted as Unweighted
     from fedcalib.methods.weighting import Weighted as Weighted
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
@@ -73,6 +92,7 @@ if TYPE_CHECKING:
     from fedcalib.records import Records as Records
     from fedcalib.records import Schema as Schema
     from fedcalib.runtimes.in_process import InProcess as InProcess
+    from fedcalib.runtimes.replay import Replay as Replay
     from fedcalib.transcript import Transcript as Transcript
 
 __version__ = "0.1.0"
@@ -80,12 +100,17 @@ __version__ = "0.1.0"
 _HOME = {
     "AccT": "methods.acc_t",
     "Answer": "answer",
+    "Audit": "audit.result",
+    "Auto": "methods.auto",
     "BetaScaling": "methods.beta_scaling",
     "BinaryBBQ": "methods.binary_bbq",
     "Bisection": "flows.search",
     "Block": "query",
     "Bound": "query",
     "Calibrator": "artifacts.calibrator",
+    "Chain": "artifacts.chain",
+    "ClassShares": "methods.class_shares",
+    "ClassWise": "methods.residual_binning",
     "ClientQuery": "query",
     "Cohort": "cohort",
     "CompareModels": "methods.compare_models",
@@ -109,23 +134,33 @@ _HOME = {
     "Interpolation": "flows.search",
     "IsotonicBuckets": "methods.isotonic_buckets",
     "Join": "query",
+    "KeepTop": "artifacts.guard",
+    "LabelShares": "artifacts.label_shift",
+    "LabelShift": "artifacts.label_shift",
     "Ledger": "ledger",
     "LocalDP": "privacy.local",
+    "LogitOffsets": "artifacts.logit_offsets",
     "Mechanism": "privacy.model",
     "Method": "method",
     "NLLT": "methods.nll_t",
     "OnMagnitude": "flows.search",
     "OneShotTemperature": "methods.one_shot_temperature",
     "Open": "privacy.open",
+    "Pipeline": "methods.pipeline",
     "Plan": "method",
     "PlattScaling": "methods.platt",
     "Poisson": "cohort",
+    "Pooled": "methods.residual_binning",
     "Privacy": "privacy.model",
     "QuantileBinning": "methods.quantile_binning",
     "Query": "query",
     "RecordQuery": "query",
     "Records": "records",
+    "Replay": "runtimes.replay",
+    "ResidualBinning": "methods.residual_binning",
     "Result": "loop",
+    "RidgeOPVector": "methods.gradient_scaling",
+    "RidgeVector": "methods.gradient_scaling",
     "Rows": "query",
     "Runtime": "loop",
     "Schema": "records",
@@ -136,10 +171,15 @@ _HOME = {
     "Simulated": "randomness",
     "SourceBinning": "methods.source_binning",
     "SourceLaplace": "privacy.source_laplace",
+    "Together": "methods.together",
     "Transcript": "transcript",
+    "TwoLevel": "methods.residual_binning",
     "Unweighted": "methods.weighting",
     "UserGaussian": "privacy.user_gaussian",
     "Weighted": "methods.weighting",
+    "audit_mechanism": "audit.mechanisms",
+    "audit_model": "audit.models",
+    "audit_run": "audit.runs",
     "load": "artifacts.saving",
     "read": "io",
     "run": "loop",

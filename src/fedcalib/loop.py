@@ -106,11 +106,7 @@ class Result(Generic[T]):
     plan: Plan
     cohort: Cohort
     transcript: Transcript
-
-    @property
-    def bytes_a_client(self) -> int:
-        """Count the bytes that one client sends in answer to all queries, at eight a number."""
-        return 8 * sum(query.size for query in self.plan.queries)
+    bytes_a_client: int  # what one client sends in answer to all queries, at eight a number
 
 
 def run(
@@ -167,7 +163,8 @@ def run(
         return log.answered(index, query, value, variance, clients)
 
     artifact = drive(method, schema, ask)
-    return Result(artifact, bill.after(log.asks(len(plan.queries))), plan, cohort, log)
+    sent = 8 * sum(mechanism.width(query) for mechanism, query in zip(mechanisms, plan.queries, strict=True))
+    return Result(artifact, bill.after(log.asks(len(plan.queries))), plan, cohort, log, sent)
 
 
 def _header(

@@ -22,6 +22,7 @@ from fedcalib.query import Join, Query
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
+_NO_RECORD = 0.5
 _FINER = 16  # leaves of the score histogram a bin
 
 
@@ -92,15 +93,15 @@ class _General:
         right, wrong = hits["hits"].tolist()
         noise = float(hits.variance("hits")[0])
         records = right + wrong
-        if records <= max(3 * (2 * noise) ** 0.5, 0.0):
+        if records <= max(3 * (2 * noise) ** 0.5, _NO_RECORD):
             return None
         nll, nll2, brier, brier2 = losses["losses"].tolist()
         spread = float(losses.variance("losses")[0])
         return cls(
             records,
             _measured(*noisy_proportion(right, wrong, noise)),
-            _measured(*_scaled(noisy_mean(nll, nll2, records, spread, 2 * noise), worst)),
-            _measured(*_scaled(noisy_mean(brier, brier2, records, spread, 2 * noise), 2.0)),
+            _measured(*_scaled(noisy_mean(nll, nll2, records, spread, 2 * noise), worst), worst),
+            _measured(*_scaled(noisy_mean(brier, brier2, records, spread, 2 * noise), 2.0), 2.0),
         )
 
 
@@ -138,7 +139,7 @@ def _binary(general: _General, table: _Table, scores: Answer) -> MetricsReport:
     negative, positive = scores["scores"]
     noise = _level(scores, "scores")
     ece = table.ece(general.records)
-    floor = 3 * (noise * len(positive)) ** 0.5
+    floor = max(3 * (noise * len(positive)) ** 0.5, _NO_RECORD)
     drowned = positive.sum() <= floor or negative.sum() <= floor
     middle = (np.arange(len(positive)) + 0.5) / len(positive)
     held = positive + negative
@@ -177,8 +178,10 @@ def _level(answer: Answer, block: str) -> float:
     return float(answer.variance(block).max(initial=0.0))
 
 
-def _measured(value: float, interval: Interval) -> Measured:
-    return Measured(value, interval.low, interval.high)
+def _measured(value: float, interval: Interval, largest: float = 1.0) -> Measured:
+    """Keep a figure and its interval where the metric can be, however loud the noise."""
+    low, middle, high = np.clip([interval.low, value, interval.high], 0.0, largest).tolist()
+    return Measured(middle, low, high)
 
 
 def _scaled(estimate: tuple[float, Interval], unit: float) -> tuple[float, Interval]:
