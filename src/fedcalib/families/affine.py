@@ -79,6 +79,16 @@ class VectorFamily(Family):
         value, residual = log_loss(scale * logits + shift, labels)
         return value, np.concatenate([np.einsum("ij,ij->j", residual, logits), residual.sum(axis=0)])
 
+    def jacobian(self, parameters: Floats, logits: Floats) -> tuple[Floats, Floats]:
+        """Each logit depends on its own factor and shift alone."""
+        n, classes = logits.shape
+        scale, shift = np.split(parameters, 2)
+        slopes = np.zeros((n, classes, 2 * classes))
+        own = np.arange(classes)
+        slopes[:, own, own] = logits
+        slopes[:, own, classes + own] = 1.0
+        return scale * logits + shift, slopes
+
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make a vector scaling of it."""
         scale, shift = np.split(parameters, 2)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.errors import InputError
 from fedcalib.types import Floats, Ints
 
 
@@ -27,6 +28,12 @@ class Family(ABC):
     @abstractmethod
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make a calibrator of parameters, valid whatever noise they carry."""
+
+    def jacobian(self, parameters: Floats, logits: Floats) -> tuple[Floats, Floats]:
+        """Give the mapped logits, (n, classes), and their derivatives in the parameters, (n, classes, size)."""
+        raise InputError(
+            f"Expected a family that sums of gradients can train, found {type(self).__name__}; train it by local fits."
+        )
 
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator

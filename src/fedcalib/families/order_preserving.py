@@ -50,6 +50,22 @@ class OrderPreservingVectorFamily(Family):
         tilt = np.bincount(cells, (lift * values).reshape(-1), classes)
         return value, np.concatenate([tilt, np.bincount(cells, lift.reshape(-1), classes)])
 
+    def jacobian(self, parameters: Floats, logits: Floats) -> tuple[Floats, Floats]:
+        """A gap lifts all classes above it by what its class's two numbers say."""
+        n, classes = logits.shape
+        ranked = Sorted.of(logits)
+        slope, shift = np.split(parameters, 2)
+        above, values = ranked.order[:, :-1], ranked.values[:, :-1]
+        raw = slope[above] * values + shift[above]
+        lift = ranked.gaps * 0.5 * (1 + np.tanh(raw / 2))
+        slopes = np.zeros((n, classes, 2 * classes))
+        rows = np.arange(n)
+        for gap in range(classes - 1):
+            lifted = ranked.order[:, : gap + 1]  # the classes above this gap
+            slopes[rows[:, None], lifted, above[:, gap, None]] += (lift * values)[:, gap, None]
+            slopes[rows[:, None], lifted, classes + above[:, gap, None]] += lift[:, gap, None]
+        return ranked.restored(ranked.stretched(softplus(raw))), slopes
+
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make an order-preserving map of it."""
         slope, shift = np.split(np.clip(parameters, -_LIMIT, _LIMIT), 2)

@@ -17,6 +17,7 @@ from fedcalib.records import Schema
 from fedcalib.types import Floats
 
 _NOTHING = 1e-12  # far below a step of any grid
+_DROWNED = "nothing was changed: at T = 1 the slope does not stand out from the noise"
 _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole clients
 
 
@@ -27,7 +28,9 @@ class OneShotTemperature(Method[Temperature]):
 
     Clients send the slope at `points` inverse temperatures; the server fits a curve in their logarithm, as simple as
     the noise suggests, and takes its root. `refinements` more questions around the root, each on a narrower grid, make
-    an exact answer of it where there is no noise.
+    an exact answer of it where there is no noise. Where the slope at T = 1 is within `doubt` standard deviations of the
+    noise, the model is left as it is, with a warning. `breadth` is how many times the square root of `typical_records`,
+    a public guess at a client's size, a client may add; `weight` is this method's share of a pipeline's budget.
     """
 
     points: int = 8
@@ -36,24 +39,37 @@ class OneShotTemperature(Method[Temperature]):
     reach: float = 10.0
     refinements: int = 0
     typical_records: float = _TYPICAL_RECORDS
+    breadth: float = 2.0
+    doubt: float = 0.0
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.points < 4 or not 0 < self.lowest < self.highest or self.refinements < 0:
+        if self.points < 4 or not 0 < self.lowest < self.highest or self.refinements < 0 or not self.breadth > 0:
             raise InputError("Expected at least 4 points on a range of temperatures above 0, found others.")
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
         """Ask for the curve, find its root, perhaps look closer."""
         low, high = log(1 / self.highest), log(1 / self.lowest)
-        clip = 2 * sqrt(self.points * self.typical_records) / self.reach
-        root = 0.0
+        clip = self.breadth * sqrt(self.points * self.typical_records) / self.reach
+        root, drowned = 0.0, False
         for _ in range(1 + self.refinements):
             grid = np.linspace(low, high, self.points)
-            answer = yield TemperatureCurve(tuple(np.exp(grid).tolist()), self.reach, clip)
+            answer = yield TemperatureCurve(tuple(np.exp(grid).tolist()), self.reach, clip, self.weight)
+            noise = float(answer.variance("slope")[0])
+            drowned = drowned or (low <= 0 <= high and not stands_out(grid, answer["slope"], noise, self.doubt))
             middle = root if low <= root <= high else (low + high) / 2
-            root = crossing(grid, answer["slope"], float(answer.variance("slope")[0]), middle)
+            root = crossing(grid, answer["slope"], noise, middle)
             width = (high - low) / 8
             low, high = root - width, root + width
-        return Temperature(exp(-root))
+        return Temperature(1.0, _DROWNED) if drowned else Temperature(exp(-root))
+
+
+def stands_out(grid: Floats, slopes: Floats, noise: float, doubt: float) -> bool:
+    """Say whether a cubic through the slopes is further from zero at T = 1 than noise would explain."""
+    centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
+    powers = np.vander(np.append((grid - centre) / half, -centre / half), 4)
+    weights = powers[-1] @ np.linalg.pinv(powers[:-1])
+    return abs(float(weights @ slopes)) >= doubt * sqrt(noise) * float(np.linalg.norm(weights))
 
 
 def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> float:

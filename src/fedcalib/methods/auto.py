@@ -1,0 +1,106 @@
+"""Auto: the composition of methods that public facts about clients and budget call for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final, final
+
+from fedcalib.artifacts.calibrator import Calibrator, Identity
+from fedcalib.artifacts.chain import chained
+from fedcalib.artifacts.guard import KeepTop
+from fedcalib.artifacts.scaling import Temperature
+from fedcalib.errors import InputError
+from fedcalib.flows.after import after
+from fedcalib.flows.clip_quantile import clip_quantile
+from fedcalib.flows.within_clip import within_clip
+from fedcalib.method import Flow, Method
+from fedcalib.methods.class_shares import ClassCounts
+from fedcalib.methods.gradient_scaling import RidgeVector
+from fedcalib.methods.one_shot_temperature import OneShotTemperature
+from fedcalib.methods.residual_binning import ResidualBinning, TwoLevel
+from fedcalib.query import Unit
+from fedcalib.records import Schema
+
+HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
+ENOUGH: Final = 500.0  # units times epsilon from which offsets by class are worth their share of the budget
+_WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
+
+
+@final
+@dataclass(frozen=True)
+class Auto(Method[Calibrator]):
+    """Choose and chain calibration methods by the number of clients and the privacy budget, both public.
+
+    With exact sums (`epsilon` None): a temperature, then ridge vector scaling, then logit offsets on two levels. With
+    differential privacy, say the run's `epsilon` and whose records it hides: `unit` "client" or "record". Enough units
+    times epsilon pay for a temperature and offsets by class, fewer for a temperature alone, and very few for nothing:
+    then it asks nothing and says why. `typical_records` is a public guess at a client's size; None finds it privately
+    with a twentieth of the budget. `guard` keeps the base model's top class on top, record by record.
+    """
+
+    epsilon: float | None = None
+    unit: Unit = "client"
+    typical_records: float | None = 50.0
+    guard: bool = True
+    ridge: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None and not self.epsilon > 0:
+            raise InputError(f"Expected epsilon above 0, or None for exact sums, found {self.epsilon}.")
+        if self.unit not in ("client", "record"):
+            raise InputError(f"Expected the unit 'client' or 'record', found {self.unit!r}.")
+        if self.typical_records is not None and not self.typical_records > 0:
+            raise InputError(f"Expected typical records above 0, or None, found {self.typical_records}.")
+
+    def protocol(self, schema: Schema) -> Flow[Calibrator]:
+        """Hold the stages' conversations, each after the calibrators so far."""
+        stages = self.stages(schema)
+        if not stages:
+            return Identity(f"nothing was asked: {schema.clients} clients and epsilon = {self.epsilon} tell too little")
+        clip = yield from self._private_clip(schema)
+        found: Calibrator = Identity()
+        for stage in stages:
+            flow = after(found, stage.protocol(schema))
+            step = yield from (flow if clip is None else within_clip(clip, flow))
+            found = chained(found, _honest(step))
+        return KeepTop(found) if self.guard and not isinstance(found, Identity) else found
+
+    def stages(self, schema: Schema) -> tuple[Method[Calibrator], ...]:
+        """Say which methods public facts call for, in order; none where noise would drown them all."""
+        if self.epsilon is None:
+            exact = OneShotTemperature(reach=30.0, refinements=2, typical_records=self._typical)
+            return exact, RidgeVector(ridge=self.ridge), ResidualBinning(sharing=TwoLevel())
+        strength = self._strength(schema)
+        if strength < HOPELESS:
+            return ()
+        if strength < ENOUGH:
+            return (self._temperature(breadth=1.0, weight=1.0),)
+        return self._temperature(breadth=2.0, weight=0.2), ResidualBinning(
+            typical_records=self._typical, weight=0.8, spread_share=0.2
+        )
+
+    @property
+    def _typical(self) -> float:
+        return self.typical_records or 50.0
+
+    def _strength(self, schema: Schema) -> float:
+        units = schema.clients * (self._typical if self.unit == "record" else 1.0)
+        return units * (self.epsilon or 0.0)
+
+    def _temperature(self, breadth: float, weight: float) -> OneShotTemperature:
+        return OneShotTemperature(lowest=0.7, doubt=2.0, breadth=breadth, weight=weight, typical_records=self._typical)
+
+    def _private_clip(self, schema: Schema) -> Flow[float | None]:
+        """Find how much a client may add where nobody guessed; a question of its own, paid for."""
+        if self.typical_records is not None or self.epsilon is None:
+            return None
+        size = yield from clip_quantile(ClassCounts(schema.classes), 0.5, weight=0.05)
+        return max(1.0, _WORTH * sqrt(size))
+
+
+def _honest(step: Calibrator) -> Calibrator:
+    """Call a temperature that was left at 1 what it is."""
+    if isinstance(step, Temperature) and step.temperature == 1.0 and step.warning:
+        return Identity(step.warning)
+    return step

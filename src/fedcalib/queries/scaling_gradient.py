@@ -1,0 +1,95 @@
+"""Summed gradients of a scaling's log loss, with as much curvature as a message should carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final, final
+
+import numpy as np
+
+from fedcalib.errors import InputError
+from fedcalib.families.family import Family
+from fedcalib.query import Block, Bound, RecordQuery, Rows
+from fedcalib.records import Records, softmax
+from fedcalib.types import Floats, Ints
+
+_AT_ONCE = 512  # records: their derivatives are classes x parameters each
+FULL: Final = 64  # parameters up to which all their curvature is sent
+
+
+@final
+@dataclass(frozen=True)
+class ScalingGradient(RecordQuery):
+    """The gradient of the log loss in a family's parameters, and the Gauss-Newton curvature.
+
+    A record's gradient is cut to the L2 norm `reach` and divided by it; its curvature likewise by the square of it. So
+    both blocks have L2 = 1, attained by any record that is cut, Linf = 1 and L1 = sqrt(size). Up to 64 parameters the
+    curvature is the upper triangle of a matrix; beyond, the three numbers of each class's factor and shift.
+    """
+
+    family: Family
+    parameters: tuple[float, ...]
+    reach: float
+
+    def __post_init__(self) -> None:
+        if not self.reach > 0 or not np.isfinite(self.parameters).all() or len(self.parameters) % 2:
+            raise InputError("Expected a reach above 0 and finite parameters, two a class, found others.")
+
+    @property
+    def pairs(self) -> tuple[Ints, Ints]:
+        """List the pairs of parameters whose curvature is sent."""
+        size = len(self.parameters)
+        if size <= FULL:
+            rows, columns = np.triu_indices(size)
+            return rows, columns
+        first, second = np.arange(size // 2), np.arange(size // 2, size)
+        return np.concatenate([first, first, second]), np.concatenate([first, second, second])
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a parameter, one a pair."""
+        size, pairs = len(self.parameters), len(self.pairs[0])
+        return {
+            "gradient": Block((size,), Bound(sqrt(size), 1.0, 1.0)),
+            "curvature": Block((pairs,), Bound(sqrt(pairs), 1.0, 1.0), weight=0.25),
+        }
+
+    def rows(self, records: Records) -> Rows:
+        """Touch every cell, some records at a time."""
+        parts = [self._rows(part) for part in records.chunks(_AT_ONCE)]
+        return Rows(None, np.concatenate(parts) if parts else np.zeros((0, self.size)))
+
+    def _rows(self, records: Records) -> Floats:
+        logits = np.clip(np.asarray(records.logits, dtype=np.float64), -1e6, 1e6)
+        mapped, slopes = self.family.jacobian(np.array(self.parameters), logits)
+        probs = softmax(np.clip(mapped, -1e12, 1e12))
+        residual = probs.copy()
+        residual[np.arange(len(probs)), records.labels] -= 1
+        gradient = np.einsum("ij,ijk->ik", residual, slopes)
+        return np.concatenate([_cut(gradient, self.reach), _cut(self._curvature(probs, slopes), self.reach**2)], axis=1)
+
+    def _curvature(self, probs: Floats, slopes: Floats) -> Floats:
+        """Take the covariance of the slopes under the probabilities, for each pair."""
+        mean = np.einsum("ij,ijk->ik", probs, slopes)
+        first, second = self.pairs
+        if len(self.parameters) <= FULL:
+            centred = (slopes - mean[:, None, :]) * np.sqrt(probs)[:, :, None]
+            whole: Floats = np.matmul(centred.transpose(0, 2, 1), centred)[:, first, second]
+            return whole
+        return np.stack(
+            [
+                np.einsum("ij,ij,ij->i", probs, slopes[:, :, a], slopes[:, :, b]) - mean[:, a] * mean[:, b]
+                for a, b in zip(first, second, strict=True)
+            ],
+            axis=1,
+        )
+
+
+def _cut(rows: Floats, reach: float) -> Floats:
+    """Shorten rows to the reach, in units of it."""
+    finite = np.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
+    norms = np.linalg.norm(finite, axis=1, keepdims=True)
+    shortened: Floats = finite / np.maximum(norms, reach) * (1 - 1e-12)
+    return shortened
