@@ -1,0 +1,87 @@
+"""A federation of sites in one process that hear and say nothing but text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import fedcalib as fc
+from fedcalib.runtimes.remote import Remote
+from fedcalib.runtimes.transport import LocalTransport, Transport
+from fedcalib.secagg import Directory, Identity
+from fedcalib.site.notebook import InMemory, OnDisk
+from fedcalib.site.policy import Policy
+from fedcalib.site.site import Site
+
+MECHANISMS = (
+    *("Exact", "FixedPoint", "PolyaShares", "GaussianShares"),
+    *("ClippedGaussian", "LaplaceTerms", "RandomisedReports"),
+)
+GENEROUS = Policy(
+    mechanisms=MECHANISMS, epsilon_a_query=1e6, epsilon_a_run=1e6, epsilon_a_year=1e6, fewest_records=0
+)
+
+
+def names(count: int) -> list[str]:
+    return [f"site-{index:02d}" for index in range(count)]
+
+
+@dataclass
+class Places:
+    """Sites by name, and the directory that they share."""
+
+    sites: dict[str, Site]
+    directory: Directory
+
+    def transport(self) -> LocalTransport:
+        return LocalTransport({name: site.handle for name, site in self.sites.items()})
+
+    def runtime(self, **options: object) -> Remote:
+        return Remote(self.transport(), self.directory, **options)
+
+
+def places(
+    federation: fc.Federation, policy: Policy = GENEROUS, folder: Path | None = None, nodes: int | None = None
+) -> Places:
+    """Give each client a site of its own, or deal clients to so many nodes."""
+    count = len(federation) if nodes is None else nodes
+    identities = {name: Identity(name) for name in names(count)}
+    directory = Directory({name: identity.public for name, identity in identities.items()})
+    sites = {}
+    for index, (name, identity) in enumerate(identities.items()):
+        mine = federation.subset([k for k in range(len(federation)) if k * count // len(federation) == index])
+        notebook = InMemory() if folder is None else OnDisk(folder / name)
+        sites[name] = Site(identity, directory, lambda mine=mine: mine, policy, notebook)
+    return Places(sites, directory)
+
+
+def remote(federation: fc.Federation) -> Remote:
+    """Put a federation behind text messages, with generous sites that forget."""
+    return places(federation).runtime()
+
+
+@dataclass
+class Meddler(Transport):
+    """A transport that changes what some sites say: `meddle(site, action, reply)` gives the reply, or None for none."""
+
+    inner: LocalTransport
+    meddle: Callable[[str, str, str], str | None]
+    heard: list[tuple[str, str]] = field(default_factory=list)
+
+    def addresses(self) -> tuple[str, ...]:
+        return self.inner.addresses()
+
+    def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
+        replies = {}
+        for address, text in texts.items():
+            self.heard.append((address, action))
+            answer = self.meddle(address, action, self.inner.sites[address](action, text))
+            if answer is not None:
+                replies[address] = answer
+        return replies
+
+
+def with_site(all_places: Places, name: str, **changes: object) -> Places:
+    """Change one site."""
+    return replace(all_places, sites={**all_places.sites, name: replace(all_places.sites[name], **changes)})
