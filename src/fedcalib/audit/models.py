@@ -1,17 +1,19 @@
-"""Audits of a privacy model: the worst unit there is, on a count and on a real number."""
+"""Audits of a privacy model: the worst unit there is, on a count, a histogram and a real number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, cast, final
 
+from fedcalib import accounting
+from fedcalib.accounting import Concentrated, rho_for
 from fedcalib.audit.mechanisms import audit_mechanism
 from fedcalib.audit.result import Audit
 from fedcalib.cohort import FEWEST_CLIENTS, Everyone, Participation
-from fedcalib.errors import RefusedError
+from fedcalib.errors import InputError
 from fedcalib.method import Plan
-from fedcalib.privacy.model import Mechanism, Privacy
+from fedcalib.privacy.model import Privacy, Spending
 from fedcalib.queries.histogram import LabelHistogram
 from fedcalib.queries.temperature import TemperatureCurve
 from fedcalib.query import Query
@@ -30,7 +32,7 @@ class Case:
     opposite: Records
 
 
-def cases() -> Iterator[Case]:
+def worst_cases() -> Iterator[Case]:
     """Give a count, a wide histogram and a real number, each with a unit that uses its bound in full."""
     sure_and_wrong, sure_and_right = [[0.0, 50.0]], [[0.0, -50.0]]
     positive, negative = Records.of_logits(sure_and_wrong, [1]), Records.of_logits(sure_and_right, [0])
@@ -43,33 +45,34 @@ def cases() -> Iterator[Case]:
 def audit_model(
     privacy: Privacy,
     *,
+    cases: Iterable[Case] | None = None,
     draws: int = 100_000,
     confidence: float = 1 - 1e-6,
     clients: int = FEWEST_CLIENTS,
     participation: Participation | None = None,
     randomness: Randomness | None = None,
-    noise: Privacy | None = None,
     faithful: bool = False,
+    twin: bool = False,
 ) -> list[Audit]:
-    """Audit a privacy model on the worst unit for a count and for a real number.
+    """Audit a privacy model on the worst unit for a count, a histogram and a real number, or on cases of your own.
 
-    `noise` adds the noise of another model while the claim stays: a twin that is broken on purpose shows that the
-    audit would notice.
+    `twin` adds half the noise and leaves the claim as it is: a model broken on purpose, which the audit should notice.
     """
     drawn = participation or Everyone()
+    cohort = drawn.cohort(clients)
     audits = []
-    for case in cases():
-        cohort = drawn.cohort(clients)
+    for case in worst_cases() if cases is None else cases:
         plan = Plan((case.query,))
-        honest = _mechanism(privacy, case, clients, drawn)
-        if honest is None:
-            continue
-        twin = honest if noise is None else _mechanism(noise, case, clients, drawn)
         spending = privacy.spending(plan, cohort, drawn)
-        present, absent = _sides(case, clients if honest.modulus else 1, spending.adjacency == "replace-one")
+        if spending.epsilon is None:
+            raise InputError(f"Expected a model that claims an epsilon, found {spending.model}, which claims none.")
+        noisy = with_half_the_noise(privacy, spending) if twin else privacy
+        mechanism = noisy.mechanism(case.query, plan, cohort, drawn)
+        local = spending.adjacency == "replace-one"
+        present, absent = _sides(case, 1 if mechanism.modulus is None else clients, local)
         audits.append(
             audit_mechanism(
-                twin or honest,
+                mechanism,
                 case.query,
                 present,
                 absent,
@@ -80,17 +83,18 @@ def audit_model(
                 confidence=confidence,
                 randomness=randomness,
                 faithful=faithful,
-                subject=f"{spending.model}, {case.name}",
+                subject=f"{spending.model}, {case.name}{', half the noise' if twin else ''}",
             )
         )
     return audits
 
 
-def _mechanism(privacy: Privacy, case: Case, clients: int, drawn: Participation) -> Mechanism | None:
-    try:
-        return privacy.mechanism(case.query, Plan((case.query,)), drawn.cohort(clients), drawn)
-    except RefusedError:
-        return None  # a model that cannot serve a query has nothing to audit there
+def with_half_the_noise(privacy: Privacy, spending: Spending) -> Privacy:
+    """Give the model whose noise is half as wide: at twice the epsilon, or at four times the rho."""
+    epsilon, delta = spending.epsilon or 0.0, spending.delta or 0.0
+    wider = 2 * epsilon if delta == 0 else accounting.epsilon([Concentrated(4 * rho_for(epsilon, delta))], delta)
+    twin: Any = replace(cast(Any, privacy), epsilon=wider)
+    return cast(Privacy, twin)
 
 
 def _sides(case: Case, clients: int, replaced: bool) -> tuple[Federation, Federation]:

@@ -1,0 +1,279 @@
+"""Audits: bounds that hold, that come close to the claim, and that notice when it is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedcalib as fc
+from fedcalib.accounting import analytic_gaussian_multiplier
+from fedcalib.audit import worst_cases
+from fedcalib.audit.copies import Copies
+from fedcalib.audit.evidence import Gaussian, Threshold, at_least, at_most, lower_epsilon
+from fedcalib.cohort import Cohort, Participation
+from fedcalib.errors import InputError
+from fedcalib.privacy.encoders import Unary
+from fedcalib.privacy.local import Coder, RandomisedReports
+from fedcalib.privacy.symbols import Cell
+from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.reliability import TopLabelTable
+from fedcalib.queries.temperature import TemperatureCurve
+
+PURE = [fc.DistributedDP(1.0), fc.SourceLaplace(1.0), fc.LocalDP(1.0)]
+COUNT_AND_REAL = [case for case in worst_cases() if case.name != "histogram"]
+GAUSSIAN = [fc.DistributedDP(1.0, 1e-5), fc.UserGaussian(1.0, 1e-5)]
+
+
+def named(model: object) -> str:
+    return type(model).__name__ + ("-gaussian" if getattr(model, "delta", 0) else "")
+
+
+# evidence
+
+
+@given(st.integers(0, 1000), st.floats(1e-6, 0.4))
+def test_binomial_bounds_are_those_of_clopper_and_pearson(hits: int, doubt: float) -> None:
+    from scipy.stats import binomtest
+
+    interval = binomtest(hits, 1000).proportion_ci(1 - 2 * doubt, method="exact")
+    assert float(at_least(np.array(hits), 1000, doubt)) == pytest.approx(interval.low, abs=1e-9)
+    assert float(at_most(np.array(hits), 1000, doubt)) == pytest.approx(interval.high, abs=1e-9)
+
+
+@given(st.floats(0.05, 8), st.floats(1e-9, 1e-2))
+def test_a_gaussian_shift_becomes_the_epsilon_that_it_was_made_for(epsilon: float, delta: float) -> None:
+    mu = 1 / analytic_gaussian_multiplier(epsilon, delta)
+    assert Gaussian(delta).epsilon(mu) == pytest.approx(epsilon, rel=1e-5)
+
+
+def test_bounds_hold_as_often_as_they_say() -> None:
+    """Randomised response of a known epsilon, audited a thousand times: at most a tenth of the bounds may be wrong."""
+    rng, epsilon = np.random.default_rng(0), 1.0
+    kept = np.exp(epsilon) / (1 + np.exp(epsilon))
+    present, absent = rng.random((1000, 400)) < kept, rng.random((1000, 400)) > kept
+    bounds = [
+        lower_epsilon(one.astype(float), other.astype(float), Threshold(), 0.9)
+        for one, other in zip(present, absent, strict=True)
+    ]
+    assert np.mean(np.array(bounds) > epsilon) <= 0.1
+    assert np.median(bounds) > 0.5
+
+
+def test_a_bound_is_the_same_whichever_side_is_called_present() -> None:
+    rng = np.random.default_rng(1)
+    one, other = rng.laplace(0, 1, 20_000), rng.laplace(1, 1, 20_000)
+    forward, backward = (lower_epsilon(*pair, Threshold(), 0.99) for pair in ((one, other), (other, one)))
+    assert 0.8 < forward < 1
+    assert forward == pytest.approx(backward, abs=0.02)
+
+
+def test_scores_that_do_not_differ_show_nothing() -> None:
+    scores = np.random.default_rng(2).normal(size=(2, 10_000))
+    assert lower_epsilon(*scores, Gaussian(1e-5), 0.999) == 0
+    assert lower_epsilon(np.zeros(100), np.zeros(100), Threshold(), 0.999) == 0
+
+
+def test_a_delta_allows_for_rare_giveaways() -> None:
+    """A release that shouts out the unit once in a hundred times has no epsilon at delta 0, and one at delta 0.02."""
+    rng = np.random.default_rng(3)
+    shouted = np.where(rng.random(100_000) < 0.01, 1000.0, rng.normal(size=100_000))
+    calm = rng.normal(size=100_000)
+    assert lower_epsilon(shouted, calm, Threshold(), 0.999) > 3
+    assert lower_epsilon(shouted, calm, Threshold(0.02), 0.999) < 0.1
+
+
+@pytest.mark.parametrize(("draws", "confidence"), [(2, 0.9), (100, 1.0), (100, 0.0)])
+def test_too_little_to_go_on_is_refused(draws: int, confidence: float) -> None:
+    with pytest.raises(InputError):
+        lower_epsilon(np.zeros(draws), np.zeros(draws), Threshold(), confidence)
+    with pytest.raises(InputError, match="delta"):
+        Gaussian(0.0)
+
+
+# copies
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 5), st.sampled_from([LabelHistogram(3, 4), TopLabelTable(5), TemperatureCurve((1.0, 2.0), 3.0)]))
+def test_copies_say_the_same_again_and_again(copies: int, query: fc.RecordQuery) -> None:
+    rng = np.random.default_rng(copies)
+    federation = fc.Federation.iid(fc.Records.of_logits(rng.normal(size=(9, 3)), rng.integers(3, size=9)), 3, 0)
+    many, source = Copies(query, copies), fc.Simulated(0)
+    expected = np.tile(query.total(federation, source), (copies, 1))
+    assert np.allclose(many.apart(many.total(federation, source)), expected)
+    assert np.allclose(many.apart(many.rows(federation.records).dense(many.size).sum(axis=0)), expected)
+    scale = many.spread(dict.fromkeys(query.blocks, 8.0))
+    whole = np.tile(query.total(federation, source, scale[: query.size]), (copies, 1))
+    assert np.array_equal(many.apart(many.total(federation, source, scale)), whole)
+    summed = np.zeros(many.size)
+    for terms in many.by_client(federation, source):
+        np.add.at(summed, terms.cell, terms.value)
+    assert np.allclose(many.apart(summed), expected)
+
+
+# mechanisms
+
+
+@pytest.mark.parametrize("model", [*PURE, *GAUSSIAN], ids=named)
+def test_the_claim_stands_and_the_audit_comes_close(model: fc.Privacy) -> None:
+    for audit in fc.audit_model(model, draws=100_000, randomness=fc.Simulated(4)):
+        assert audit.passes, audit
+        assert audit.power > (0.8 if audit.delta == 0 else 0.6), audit
+
+
+@pytest.mark.parametrize("model", [*PURE, *GAUSSIAN], ids=named)
+def test_half_the_noise_is_noticed(model: fc.Privacy) -> None:
+    for audit in fc.audit_model(model, draws=20_000, randomness=fc.Simulated(5), twin=True):
+        assert not audit.passes, audit
+
+
+@pytest.mark.parametrize("twin", [False, True])
+@pytest.mark.parametrize("model", [*PURE, *GAUSSIAN], ids=named)
+def test_real_noise_is_audited_too(model: fc.Privacy, twin: bool) -> None:
+    model = replace(model, epsilon=3.0)  # type: ignore[type-var]
+    for audit in fc.audit_model(model, cases=COUNT_AND_REAL, draws=4000, randomness=fc.Secure(), twin=twin):
+        assert audit.passes is not twin, audit
+        assert audit.power > 0.3
+
+
+@pytest.mark.parametrize("model", [fc.DistributedDP(3.0), fc.DistributedDP(3.0, 1e-5)], ids=named)
+def test_shares_drawn_client_by_client_hide_as_much(model: fc.Privacy) -> None:
+    (honest,) = fc.audit_model(model, cases=COUNT_AND_REAL[:1], draws=4000, faithful=True)
+    assert honest.passes
+    assert honest.power > 0.3
+    (broken,) = fc.audit_model(model, cases=COUNT_AND_REAL[:1], draws=4000, faithful=True, twin=True)
+    assert not broken.passes
+
+
+def test_more_noise_shares_than_needed_hide_more() -> None:
+    """Drop-outs are paid for in advance: sized for two of four, shares of all four make the claim easy to keep."""
+    usual, careful = (
+        fc.audit_model(fc.DistributedDP(1.0), draws=50_000, clients=4, participation=who, randomness=fc.Simulated(6))[0]
+        for who in (fc.Everyone(), fc.Everyone(dropout=0.5))
+    )
+    assert careful.lower_epsilon < 0.8 * usual.lower_epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_unary_reports_hide_what_they_claim(epsilon: float) -> None:
+    """By events in which two bits move together; a single bit would show only half of it."""
+    query = LabelHistogram(2, 2)
+    mechanism = RandomisedReports({"1": Coder(Cell(4), Unary(epsilon))})
+    sides = [fc.Federation.of([fc.Records.of_scores([score], [1])]) for score in (0.1, 0.9)]
+    audit = fc.audit_mechanism(mechanism, query, *sides, draws=100_000, randomness=fc.Simulated(7))
+    assert audit.passes
+    assert audit.power > 0.8
+    doubled = RandomisedReports({"1": Coder(Cell(4), Unary(2 * epsilon))})
+    noticed = fc.audit_mechanism(doubled, query, *sides, draws=20_000, claimed=epsilon, randomness=fc.Simulated(8))
+    assert not noticed.passes
+
+
+def test_a_client_that_does_not_cut_its_sum_is_noticed() -> None:
+    """Noise for a norm of 1 and clients cut to a norm of 3: what a forgotten clip would look like."""
+    plan, who = fc.Plan((LabelHistogram(2, 1, clip=1.0),)), fc.Everyone()
+    query = plan.queries[0]
+    honest = fc.UserGaussian(1.0, 1e-5).mechanism(query, plan, who.cohort(3), who)
+    careless = replace(honest, clips={"1": 3.0})  # type: ignore[type-var]
+    many, none = fc.Records.of_logits(np.tile([0.0, 2.0], (9, 1)), np.ones(9, int)), fc.Records.empty(2)
+    present, absent = fc.Federation.of([many, none, none]), fc.Federation.of([none] * 3)
+    for mechanism, stands in ((honest, True), (careless, False)):
+        audit = fc.audit_mechanism(
+            mechanism, query, present, absent, claimed=1.0, delta=1e-5, draws=50_000, randomness=fc.Simulated(9)
+        )
+        assert audit.passes is stands
+
+
+def test_a_secret_sample_hides_from_readers_and_not_from_whoever_drew_it() -> None:
+    """The audit draws the sample too, so what sampling is claimed to add is checked, not assumed."""
+    model, who = fc.UserGaussian(4.0, 1e-5), fc.Poisson(0.2)
+    (readers,) = fc.audit_model(
+        model, cases=COUNT_AND_REAL[:1], draws=100_000, participation=who, clients=30, randomness=fc.Simulated(10)
+    )
+    assert 0.5 < readers.lower_epsilon <= readers.claimed
+    assert readers.evidence == "threshold event"
+    query = COUNT_AND_REAL[0].query
+    mechanism = model.mechanism(query, fc.Plan((query,)), who.cohort(30), who)
+    present, absent = (fc.Federation.of([unit]) for unit in (COUNT_AND_REAL[0].unit, fc.Records.empty(2)))
+    server = fc.audit_mechanism(mechanism, query, present, absent, claimed=4.0, delta=1e-5, randomness=fc.Simulated(10))
+    assert not server.passes
+
+
+@pytest.mark.parametrize("model", [fc.Open(), fc.SecAgg()], ids=named)
+def test_models_that_claim_nothing_cannot_be_audited(model: fc.Privacy) -> None:
+    with pytest.raises(InputError, match="claim"):
+        fc.audit_model(model)
+
+
+# whole runs
+
+
+def crowd(unit: fc.Records) -> fc.Federation:
+    """A few clients that do not matter, and one that does."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(40, 2))
+    others = fc.Federation.iid(fc.Records.of_logits(logits, rng.integers(2, size=40)), 4, seed=0)
+    return fc.Federation.of([*others.clients(), unit])
+
+
+WORST = fc.Records.of_logits([[0.0, 50.0]], [0])  # sure and wrong
+NOBODY = fc.Records.empty(2)
+
+
+@pytest.mark.parametrize("method", [fc.FedBin(bins=5), fc.OneShotTemperature(points=4)], ids=named)
+@pytest.mark.parametrize(
+    "model", [fc.DistributedDP(2.0), fc.DistributedDP(2.0, 1e-5), fc.UserGaussian(2.0, 1e-5, clip=1.0)], ids=named
+)
+def test_whole_runs_keep_their_claim(method: fc.Method[object], model: fc.Privacy) -> None:
+    audit = fc.audit_run(method, crowd(WORST), crowd(NOBODY), model, runs=300, randomness=fc.Simulated(11))
+    assert audit.passes, audit
+    assert audit.claimed == 2.0
+
+
+@dataclass(frozen=True)
+class Boastful(fc.Privacy):
+    """Claims far less than it spends."""
+
+    inner: fc.DistributedDP
+
+    @property
+    def private(self) -> bool:
+        return True
+
+    def mechanism(self, query: fc.Query, plan: fc.Plan, cohort: Cohort, participation: Participation) -> fc.Mechanism:
+        return self.inner.mechanism(query, plan, cohort, participation)
+
+    def spending(self, plan: fc.Plan, cohort: Cohort, participation: Participation) -> object:  # type: ignore[override]
+        return replace(self.inner.spending(plan, cohort, participation), epsilon=0.2)
+
+
+@pytest.mark.parametrize("method", [fc.FedBin(bins=5), fc.OneShotTemperature(points=4, refinements=1)], ids=named)
+def test_runs_that_boast_are_noticed(method: fc.Method[object]) -> None:
+    model = Boastful(fc.DistributedDP(8.0))
+    audit = fc.audit_run(method, crowd(WORST), crowd(NOBODY), model, runs=300, randomness=fc.Simulated(12))
+    assert not audit.passes
+
+
+def test_an_artifact_tells_no_more_than_the_answers() -> None:
+    sides = crowd(WORST), crowd(NOBODY)
+    options = {"runs": 400, "randomness": fc.Simulated(13)}
+    method, model = fc.FedBin(bins=2, smoothing=0.0), fc.DistributedDP(8.0)
+    answers = fc.audit_run(method, *sides, model, **options)  # type: ignore[arg-type]
+    artifact = fc.audit_run(
+        method,
+        *sides,
+        model,
+        statistic=lambda result: float(result.artifact([0.99])[0]),
+        **options,  # type: ignore[arg-type]
+    )
+    assert 0 < artifact.lower_epsilon <= answers.lower_epsilon < 8
+
+
+def test_runs_that_claim_nothing_or_are_too_few_are_refused() -> None:
+    with pytest.raises(InputError, match="claim"):
+        fc.audit_run(fc.FedBin(), crowd(WORST), crowd(NOBODY), fc.SecAgg(), runs=4)
+    with pytest.raises(InputError, match="4 runs"):
+        fc.audit_run(fc.FedBin(), crowd(WORST), crowd(NOBODY), fc.DistributedDP(1.0), runs=3)
