@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from fedcalib.methods.together import Together as Together
     from fedcalib.methods.weighting import Unweighted as Unweighted
     from fedcalib.methods.weighting import Weighted as Weighted
+    from fedcalib.planning.score_model import ScoreModel as ScoreModel
+    from fedcalib.planning.study import Study as Study
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
     from fedcalib.privacy.local import LocalDP as LocalDP
     from fedcalib.privacy.model import Mechanism as Mechanism
@@ -165,12 +167,14 @@ _HOME = {
     "Runtime": "loop",
     "Schema": "records",
     "ScoreCurves": "methods.score_curves",
+    "ScoreModel": "planning.score_model",
     "ScoreTree": "queries.score_tree",
     "SecAgg": "privacy.secagg",
     "Secure": "randomness",
     "Simulated": "randomness",
     "SourceBinning": "methods.source_binning",
     "SourceLaplace": "privacy.source_laplace",
+    "Study": "planning.study",
     "Together": "methods.together",
     "Transcript": "transcript",
     "TwoLevel": "methods.residual_binning",

@@ -8,8 +8,9 @@ once, at a small price in confidence; within the box, the sums that could have p
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 
@@ -17,22 +18,56 @@ from fedcalib.metrics.intervals import Interval, check_level, normal_quantile
 from fedcalib.types import Floats
 
 _BOX: Final = 0.01  # the chance that the box misses a part
-_HALVINGS: Final = 36
+_HALVINGS: Final = 26
+_FAR: Final = 40.0  # standard deviations, beyond which a sign is certain
+_ROOT: Final = 2**0.5
+_BIAS: Final = (2 / np.pi) ** 0.5
 
 
 def absolute_sum_interval(parts: Floats, covariance: Floats, level: float = 0.95) -> Interval:
     """Bound the sum of the absolute true parts, from nearly normal estimates, (k,), and their covariance, (k, k)."""
-    allowed = 1 - check_level(level)
-    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    check_level(level)
+    law = _Folded.of(covariance)
     seen = np.abs(parts)
-    if not spread.any():
+    if not law.spread.any():
         return Interval(float(seen.sum()), float(seen.sum()), level)
-    reach = normal_quantile(1 - _BOX / len(parts)) * spread
-    box = np.maximum(seen - reach, 0.0), seen + reach
+    reach = normal_quantile(1 - _BOX / len(parts)) * law.spread
+    low, high = np.maximum(seen - reach, 0.0), seen + reach
     total = float(seen.sum())
-    open_ = _highest(total, box, covariance, 0.0) - _lowest(total, box, covariance, 0.0)
-    z = _critical(open_ / max(_deviation(seen, covariance), 1e-300), 1 - allowed)
-    return Interval(_lowest(total, box, covariance, z), _highest(total, box, covariance, z), level)
+    undecided = _highest(total, low, high, law, 0.0) - _lowest(total, low, high, law, 0.0)
+    z = _critical(undecided / max(law.moments(seen)[1], 1e-300), level)
+    return Interval(_lowest(total, low, high, law, z), _highest(total, low, high, law, z), level)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Folded:
+    """The law of absolute values of normal estimates around their true parts."""
+
+    covariance: Floats  # (k, k)
+    spread: Floats  # (k,)
+    safe: Floats  # (k,): the spread, or one where there is none
+
+    @classmethod
+    def of(cls, covariance: Floats) -> _Folded:
+        """Take the spreads off the diagonal."""
+        spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        return cls(covariance, spread, np.where(spread > 0, spread, 1.0))
+
+    def means(self, parts: Floats) -> tuple[Floats, Floats]:
+        """Give the mean of each absolute value, and its slope in the true part."""
+        from scipy.special import erf
+
+        ratio = np.minimum(parts / self.safe, _FAR)
+        slope = np.where(self.spread > 0, erf(ratio / _ROOT), 1.0)
+        return _BIAS * self.spread * np.exp(-0.5 * ratio**2) + parts * slope, slope
+
+    def moments(self, parts: Floats) -> tuple[float, float]:
+        """Give mean and standard deviation of the sum; the slopes carry the correlation."""
+        means, slope = self.means(parts)
+        own = (1 - slope**2) * self.spread**2 + parts**2 - means**2
+        variance = slope @ self.covariance @ slope + np.maximum(own, 0.0).sum()
+        return float(means.sum()), float(max(variance, 0.0)) ** 0.5
 
 
 def _critical(width: float, level: float) -> float:
@@ -49,40 +84,38 @@ def _critical(width: float, level: float) -> float:
     return high
 
 
-def _lowest(total: float, box: tuple[Floats, Floats], covariance: Floats, z: float) -> float:
+def _lowest(total: float, low: Floats, high: Floats, law: _Folded, z: float) -> float:
     """Find the least sum of true parts whose plug-in sum may well reach the one seen.
 
     The plug-in bias is largest for a given sum when it sits in few parts, so parts are raised from the bottom of the
     box to its top one after the other, the most telling first.
     """
-    low, high = box
-    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    gain = np.divide(_folded(high, spread) - _folded(low, spread), high - low, out=np.ones_like(low), where=high > low)
-    order = np.argsort(-gain, kind="stable")
-    before = np.concatenate([[0.0], np.cumsum((high - low)[order])])
+    rise = law.means(high)[0] - law.means(low)[0]
+    order = np.argsort(-np.divide(rise, high - low, out=np.ones_like(low), where=high > low), kind="stable")
+    room = (high - low)[order]
+    before = np.cumsum(room) - room
     raised = np.empty_like(low)
 
     def reaches(extra: float) -> bool:
-        raised[order] = low[order] + np.clip(extra - before[:-1], 0.0, np.diff(before))
-        return _mean(raised, spread) + z * _deviation(raised, covariance) >= total
+        raised[order] = low[order] + np.clip(extra - before, 0.0, room)
+        mean, deviation = law.moments(raised)
+        return mean + z * deviation >= total
 
-    return float(low.sum()) + _least(reaches, float(before[-1]))
+    return float(low.sum()) + _least(reaches, float(room.sum()))
 
 
-def _highest(total: float, box: tuple[Floats, Floats], covariance: Floats, z: float) -> float:
+def _highest(total: float, low: Floats, high: Floats, law: _Folded, z: float) -> float:
     """Find the largest sum of true parts whose plug-in sum may well be as small as the one seen.
 
     The plug-in bias is least for a given sum when all parts are equally many standard deviations large.
     """
-    low, high = box
-    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    steepest = float(np.divide(high, spread, out=np.zeros_like(high), where=spread > 0).max())
 
     def exceeds(multiple: float) -> bool:
-        even = np.clip(multiple * spread, low, high)
-        return _mean(even, spread) - z * _deviation(even, covariance) > total
+        mean, deviation = law.moments(np.clip(multiple * law.spread, low, high))
+        return mean - z * deviation > total
 
-    return float(np.clip(_least(exceeds, steepest) * spread, low, high).sum())
+    steepest = float((high / law.safe)[law.spread > 0].max())
+    return float(np.clip(_least(exceeds, steepest) * law.spread, low, high).sum())
 
 
 def _least(holds: Callable[[float], bool], largest: float) -> float:
@@ -94,34 +127,3 @@ def _least(holds: Callable[[float], bool], largest: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def _mean(parts: Floats, spread: Floats) -> float:
-    return float(_folded(parts, spread).sum())
-
-
-def _folded(parts: Floats, spread: Floats) -> Floats:
-    """Give the mean of |x| for normal x around each part."""
-    ratio = _over(parts, spread)
-    mean: Floats = np.where(spread > 0, spread * (np.sqrt(2 / np.pi) * np.exp(-(ratio**2) / 2)), 0.0)
-    return mean + parts * _tilt(parts, spread)
-
-
-def _deviation(parts: Floats, covariance: Floats) -> float:
-    """Give the standard deviation of the sum of |x| for correlated normal x around the parts."""
-    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    tilt = _tilt(parts, spread)  # the slope of a folded mean carries the correlation
-    own = spread**2 + parts**2 - _folded(parts, spread) ** 2 - (tilt * spread) ** 2
-    return float(np.sqrt(max(float(tilt @ covariance @ tilt) + float(np.maximum(own, 0.0).sum()), 0.0)))
-
-
-def _tilt(parts: Floats, spread: Floats) -> Floats:
-    from scipy.special import erf
-
-    tilt: Floats = np.where(spread > 0, erf(_over(parts, spread) / np.sqrt(2)), np.sign(parts))
-    return tilt
-
-
-def _over(parts: Floats, spread: Floats) -> Floats:
-    ratio: Floats = np.divide(parts, spread, out=np.zeros_like(parts), where=spread > 0)
-    return np.minimum(ratio, 40.0)

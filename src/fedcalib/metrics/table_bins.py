@@ -62,7 +62,7 @@ def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95
     if records <= max(CERTAIN * float(table.doubts[2]), 0.0):
         return Estimates(np.full(1, np.nan), np.zeros(1), np.ones(1))
     pieces = _Pieces.of(table, bins)
-    weights = gap_weights(table, pieces, bins)
+    weights = _gap_weights(table, pieces, bins)
     gaps = weighed(weights, table.counts)
     noise = table.covariance(weights)
     squares = weighed(_square_weights(table, pieces, bins), table.held)
@@ -90,8 +90,12 @@ def reliability(table: ScoreTable, bins: int, level: float = 0.95) -> Bins:
     return Bins(bin_edges(bins), records, mean, share, np.isnan(share.value).astype(np.float64))
 
 
-def gap_weights(table: ScoreTable, pieces: _Pieces, bins: int) -> Floats:
-    """Weights that sum counts to score minus label by bin, (bins, 2, cells)."""
+def gap_weights_of(table: ScoreTable, bins: int) -> Floats:
+    """Give the weights that sum a table's counts to score minus label by bin, (bins, 2, cells)."""
+    return _gap_weights(table, _Pieces.of(table, bins), bins)
+
+
+def _gap_weights(table: ScoreTable, pieces: _Pieces, bins: int) -> Floats:
     score = pieces.weights(bins, table.cells, pieces.middle)
     ones = pieces.weights(bins, table.cells, np.ones_like(pieces.middle))
     return np.stack([score, score - ones], axis=1)
