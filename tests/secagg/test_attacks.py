@@ -138,6 +138,20 @@ def test_a_model_that_renews_its_noise_may_ask_a_confirmed_step_again():
     np.testing.assert_array_equal(run.sum(fresh, attempt=1).words, plain_sum(fresh, fresh))
 
 
+def test_that_a_step_was_confirmed_is_not_forgotten_by_a_later_attempt():
+    """Fresh noise was promised for attempt 1; the site has since withdrawn the promise."""
+    sites, directory = make_sites(5, replace(LENIENT, renewed=True))
+    run = Conversation(Plan("run", tuple(Slot(0, attempt, 8) for attempt in range(3))), sites, directory)
+    run.setup()
+    vectors = random_vectors(sites)
+    run.sum(vectors)
+    run.mask(vectors, attempt=1)
+    for site in sites.values():
+        site.policy = LENIENT
+    with pytest.raises(PolicyError, match="subtracted"):
+        run.mask(vectors, attempt=2)
+
+
 def _retry_run(policy):
     sites, directory = make_sites(5, policy)
     run = Conversation(Plan("run", (Slot(0, 0, 8), Slot(0, 1, 8))), sites, directory)
@@ -187,6 +201,8 @@ def test_masks_differ_by_slot_place_and_roster():
     bindings = [binding_of(plan, roster, slot, b"\x07") for roster in (b"r" * 32, b"q" * 32) for slot in range(3)]
     bindings.append(binding_of(plan, b"r" * 32, 0, b"\x03"))
     bindings.append(binding_of(replace(plan, run="other"), b"r" * 32, 0, b"\x07"))
+    bindings.append(binding_of(replace(plan, slots=(Slot(7, 0, 8),)), b"r" * 32, 0, b"\x07"))
+    bindings.append(binding_of(replace(plan, slots=(Slot(0, 7, 8),)), b"r" * 32, 0, b"\x07"))
     keys = {pair_key(secret, binding, one, 2) for binding in bindings for one in (0, 1)}
     keys |= {seed_key(secret, binding, place) for binding in bindings for place in (0, 1)}
     assert len(keys) == 4 * len(bindings)

@@ -211,6 +211,15 @@ def test_forged_shares_confirmations_and_unmaskings_are_refused():
             run.server.round(0).accept_unmasking(forged)
 
 
+def test_forged_shares_of_a_lost_sites_key_are_refused():
+    run = Conversation.of(5)
+    run.setup()
+    requests = run.confirm(run.mask(random_vectors(run.sites), lost={"site-004"}))
+    unmasking = run.sites["site-000"].answer("unmask", requests["site-000"])
+    with pytest.raises(ProtocolError, match="signed by site 'site-000'"):
+        run.server.round(0).accept_unmasking(replace(unmasking, keys=bytes(33)))
+
+
 def test_forged_keys_are_refused_by_the_server():
     run = Conversation.of(3)
     advert = run.sites["site-000"].answer("keys", run.plan)

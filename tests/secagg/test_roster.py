@@ -77,6 +77,22 @@ def test_keys_of_another_setup_are_refused(enrolled):
         run.sites["site-000"].answer("shares", _swapped(view, 1, **fields))
 
 
+def test_keys_of_another_setup_cannot_be_relabelled(enrolled):
+    run, view = enrolled
+    stale = replace(run.sites["site-001"], saved="").answer("keys", replace(run.plan, setup=3))
+    fields = {name: getattr(stale, name) for name in ("encryption", "pledges", "signature")}
+    with pytest.raises(ProtocolError, match="signed by site 'site-001'"):
+        run.sites["site-000"].answer("shares", _swapped(view, 1, **fields))
+
+
+def test_a_roster_in_another_order_is_refused(enrolled):
+    run, view = enrolled
+    first, second = view.entries[:2]
+    entries = (replace(first, advert=second.advert), replace(second, advert=first.advert), *view.entries[2:])
+    with pytest.raises(ProtocolError, match="sorted by name with each site once"):
+        run.sites["site-000"].answer("shares", replace(view, place=1, entries=entries))
+
+
 def test_one_site_with_another_sites_keys_is_refused(enrolled):
     run, view = enrolled
     identity = run.sites["site-001"].identity

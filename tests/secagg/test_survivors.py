@@ -174,6 +174,16 @@ def test_survivors_below_the_threshold_are_refused_by_the_clients_themselves():
         run.sites["site-000"].answer("confirm", few)
 
 
+def test_survivors_that_are_enough_around_a_client_may_be_too_few_in_all():
+    run = Conversation.of(20, degree=4)
+    run.setup()
+    run.mask(random_vectors(run.sites))
+    around = {entry.place for entry in run.server.close_keys()["site-007"].entries}
+    few = Survivors(run.server.round(0).binding, 0, pack(around, 20))
+    with pytest.raises(TooFewClients, match="at least 14 of 20 sites at the stage of unmasking, found 5"):
+        run.sites["site-007"].answer("confirm", few)
+
+
 def test_members_below_the_threshold_are_refused_before_anything_is_masked():
     run = Conversation.of(7)
     run.setup()
