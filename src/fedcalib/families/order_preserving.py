@@ -12,6 +12,7 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector, Sorted, softplus
 from fedcalib.errors import InputError
 from fedcalib.families.family import Family, log_loss
+from fedcalib.records import softmax
 from fedcalib.types import Floats, Ints
 
 _ONE = log(expm1(1.0))  # softplus of it is 1: the identity
@@ -65,6 +66,23 @@ class OrderPreservingVectorFamily(Family):
             slopes[rows[:, None], lifted, above[:, gap, None]] += (lift * values)[:, gap, None]
             slopes[rows[:, None], lifted, classes + above[:, gap, None]] += lift[:, gap, None]
         return ranked.restored(ranked.stretched(softplus(raw))), slopes
+
+    def by_class(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
+        """Without the zeros: a gap lifts the classes above it alike, so their summed probability says it all."""
+        n, classes = logits.shape
+        ranked = Sorted.of(logits)
+        slope, shift = np.split(parameters, 2)
+        above, values = ranked.order[:, :-1], ranked.values[:, :-1]
+        raw = slope[above] * values + shift[above]
+        place = np.argmax(ranked.order == labels[:, None], axis=1)
+        lifted = np.cumsum(softmax(ranked.stretched(softplus(raw))), axis=1)[:, :-1]
+        lift = ranked.gaps * 0.5 * (1 + np.tanh(raw / 2))
+        pull = lift * (lifted - (place[:, None] <= np.arange(classes - 1)))
+        bend = lift**2 * lifted * (1 - lifted)
+        parts = np.zeros((5, n, classes))  # the lowest class has no gap of its own below it
+        for part, value in zip(parts, (pull * values, pull, bend * values**2, bend * values, bend), strict=True):
+            np.put_along_axis(part, above, value, axis=1)
+        return np.concatenate(list(parts[:2]), axis=1), parts[2:].transpose(1, 0, 2)
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make an order-preserving map of it."""

@@ -10,9 +10,10 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.families.family import Family
+from fedcalib.families.family import Family, bounded_logits
 from fedcalib.query import Block, Bound, ClientQuery
-from fedcalib.records import Records
+from fedcalib.randomness import Randomness
+from fedcalib.records import Federation, Records
 from fedcalib.types import Floats
 
 
@@ -46,9 +47,20 @@ class LocalFit(ClientQuery):
         parameters = np.array(self.parameters)
         if not len(records):
             return np.zeros_like(parameters)
-        logits = np.clip(np.asarray(records.logits, dtype=np.float64), -1e6, 1e6)
+        logits = bounded_logits(records)
         fitted = self.family.fit(parameters, logits, records.labels, ridge=self.ridge, steps=self.steps, rng=rng)
-        change = np.nan_to_num(fitted - parameters, nan=0.0, posinf=0.0, neginf=0.0)
-        norm = float(np.linalg.norm(change))
-        shortened: Floats = change / max(norm, self.clip) * (1 - 1e-12)
+        change: Floats = self._cut(fitted[None])[0]
+        return change
+
+    def terms(self, federation: Federation, randomness: Randomness) -> Floats:
+        """Fit all clients, side by side where the family can, and cut each one's change."""
+        parameters = np.array(self.parameters)
+        return self._cut(
+            self.family.fit_each(parameters, federation, ridge=self.ridge, steps=self.steps, randomness=randomness)
+        )
+
+    def _cut(self, fitted: Floats) -> Floats:
+        change = np.nan_to_num(fitted - np.array(self.parameters), nan=0.0, posinf=0.0, neginf=0.0)
+        norms = np.linalg.norm(change, axis=1, keepdims=True)
+        shortened: Floats = change / np.maximum(norms, self.clip) * (1 - 1e-12)
         return shortened

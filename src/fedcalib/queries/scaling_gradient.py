@@ -63,28 +63,23 @@ class ScalingGradient(RecordQuery):
 
     def _rows(self, records: Records) -> Floats:
         logits = np.clip(np.asarray(records.logits, dtype=np.float64), -1e6, 1e6)
-        mapped, slopes = self.family.jacobian(np.array(self.parameters), logits)
-        probs = softmax(np.clip(mapped, -1e12, 1e12))
-        residual = probs.copy()
-        residual[np.arange(len(probs)), records.labels] -= 1
-        gradient = np.einsum("ij,ijk->ik", residual, slopes)
-        return np.concatenate([_cut(gradient, self.reach), _cut(self._curvature(probs, slopes), self.reach**2)], axis=1)
+        parameters = np.array(self.parameters)
+        if len(parameters) <= FULL:
+            gradient, curvature = self._all_pairs(parameters, logits, records.labels)
+        else:
+            gradient, blocks = self.family.by_class(parameters, logits, records.labels)
+            curvature = blocks.reshape(len(blocks), -1)
+        return np.concatenate([_cut(gradient, self.reach), _cut(curvature, self.reach**2)], axis=1)
 
-    def _curvature(self, probs: Floats, slopes: Floats) -> Floats:
-        """Take the covariance of the slopes under the probabilities, for each pair."""
+    def _all_pairs(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
+        """Give each record's gradient, and the covariance of the slopes under its probabilities, pair by pair."""
+        mapped, slopes = self.family.jacobian(parameters, logits)
+        probs = softmax(mapped)
         mean = np.einsum("ij,ijk->ik", probs, slopes)
+        centred = (slopes - mean[:, None, :]) * np.sqrt(probs)[:, :, None]
         first, second = self.pairs
-        if len(self.parameters) <= FULL:
-            centred = (slopes - mean[:, None, :]) * np.sqrt(probs)[:, :, None]
-            whole: Floats = np.matmul(centred.transpose(0, 2, 1), centred)[:, first, second]
-            return whole
-        return np.stack(
-            [
-                np.einsum("ij,ij,ij->i", probs, slopes[:, :, a], slopes[:, :, b]) - mean[:, a] * mean[:, b]
-                for a, b in zip(first, second, strict=True)
-            ],
-            axis=1,
-        )
+        curvature: Floats = np.matmul(centred.transpose(0, 2, 1), centred)[:, first, second]
+        return mean - slopes[np.arange(len(labels)), labels], curvature
 
 
 def _cut(rows: Floats, reach: float) -> Floats:
