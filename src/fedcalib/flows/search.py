@@ -68,7 +68,8 @@ class GoldenSection(MinimumSearch):
         """Shrink, and give the middle of what is left."""
         start = (low, high)
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        at_left, at_right = (yield from probe((left, right))).tolist()
+        at_left = float((yield from probe((left,)))[0])
+        at_right = float((yield from probe((right,)))[0])
         for step in range(self.steps):
             rising = at_left < at_right
             if rising:
@@ -124,12 +125,9 @@ class Bisection(RootSearch):
 @final
 @dataclass(frozen=True)
 class Interpolation(RootSearch):
-    """Look at fixed `places` in one message and read the crossing off a line through them, in the logarithm.
+    """Look at fixed `places` in one message and read the crossing off the line through them, in the logarithm."""
 
-    With noise two places far apart say most: their difference carries the slope, their mean the height.
-    """
-
-    places: tuple[float, ...] = (1.5, 6.0)
+    places: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
 
     def __post_init__(self) -> None:
         if len(self.places) < 2 or not all(0 < a < b for a, b in zip(self.places, self.places[1:], strict=False)):

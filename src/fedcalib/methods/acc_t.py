@@ -9,7 +9,7 @@ from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.flows.search import Found, Interpolation, RootSearch
 from fedcalib.method import Flow, Method
-from fedcalib.queries.shift import ConfidenceGaps
+from fedcalib.queries.shift import ConfidenceGaps, gaps_of
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
@@ -20,7 +20,7 @@ class AccT(Method[Temperature]):
     """Recalibrate after a domain shift from one number a look: correct answers minus confidence, summed over sources.
 
     That number rises with the temperature, so its sign says on which side the answer lies. `search` decides where to
-    look; two looks in one message, far apart, withstand noise best.
+    look; looks in one message share one budget, so asking for the whole curve at once withstands noise best.
     """
 
     search: RootSearch = Interpolation()
@@ -35,7 +35,7 @@ class AccT(Method[Temperature]):
 
         def probe(temperatures: tuple[float, ...]) -> Flow[Floats]:
             answer = yield ConfidenceGaps(temperatures)
-            return answer["gap"]
+            return gaps_of(answer["curve"])
 
         return tempered((yield from self.search.root(probe, self.low, self.high)))
 

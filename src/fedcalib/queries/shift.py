@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 from typing import final
 
@@ -19,27 +20,40 @@ from fedcalib.types import Bools, Floats
 @final
 @dataclass(frozen=True)
 class ConfidenceGaps(RecordQuery):
-    """At each temperature: correct answers minus summed confidence.
+    """How correct answers minus summed confidence rise with the temperature, over any number of rising temperatures.
 
-    A record adds 1[correct] minus its top probability at temperature T, a number in (-1, 1 - 1/classes], to each of the
-    G cells: Linf <= 1, L1 <= G, L2 <= sqrt(G), approached by a record that is wrong and certain at every temperature.
-    The block weighs G looks, so that a look costs the same however many share a message.
+    At temperature T a record's gap is 1[correct] minus its top probability, a number in (-1, 1 - 1/classes] that rises
+    with T. With first gap a and last gap b a record adds (a + b) / 2 to the first cell and half of each rise between
+    neighbours to the others, which together is |a + b| / 2 + (b - a) / 2 = max(|a|, |b|). So every norm is at most 1,
+    however many temperatures there are, where gaps sent one by one would add up; a record that is wrong and certain
+    at every temperature comes close.
     """
 
     temperatures: tuple[float, ...]
 
     def __post_init__(self) -> None:
         check_temperatures(self.temperatures)
+        if any(b <= a for a, b in pairwise(self.temperatures)):
+            raise InputError(f"Expected rising temperatures, found {self.temperatures[:5]}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell a temperature."""
-        return {"gap": _looks(len(self.temperatures))}
+        """The middle of the curve, then its half rises."""
+        return {"curve": Block((len(self.temperatures),))}
 
     def rows(self, records: Records) -> Rows:
         """Touch every cell."""
-        columns = [right - confidence for right, confidence in _tops(records, self.temperatures)]
-        return Rows(None, np.stack(columns, axis=1))
+        gaps = np.stack([right - confidence for right, confidence in _tops(records, self.temperatures)], axis=1)
+        middle = (gaps[:, :1] + gaps[:, -1:]) / 2
+        return Rows(None, np.concatenate([middle, np.diff(gaps, axis=1) / 2], axis=1))
+
+
+def gaps_of(curve: Floats) -> Floats:
+    """Put the cells of a curve of gaps together again, (temperatures,); a rise below zero can only be noise."""
+    rises = 2 * np.maximum(curve[1:], 0.0)
+    climbed = np.concatenate([[0.0], np.cumsum(rises)])
+    gaps: Floats = curve[0] - climbed[-1] / 2 + climbed
+    return gaps
 
 
 @final
