@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 from fedcalib import __version__
 from fedcalib.errors import FedcalibError, TooFewClients
@@ -12,6 +13,8 @@ from fedcalib.runtimes.transport import Transport
 from fedcalib.site.requests import REASONS, Introduction, Question, Refused, read_reply
 
 T = TypeVar("T")
+
+_PULSE: Final = 0.2  # seconds between two looks for sites
 
 
 @final
@@ -55,8 +58,7 @@ class Station:
 
     def gather_sites(self, wanted: int | None, known: Iterable[str]) -> None:
         """Learn who is there; a name that is unknown or taken is turned away."""
-        addresses = self.transport.addresses()
-        found = self._exchange("hello", dict.fromkeys(addresses, ""), Introduction, lambda address: address)
+        found = self._exchange("hello", dict.fromkeys(self._present(wanted), ""), Introduction, str)
         chosen: dict[str, tuple[str, Introduction]] = {}
         for address, told in found.items():
             if told.site in known and told.site not in chosen and told.clients > 0:
@@ -66,6 +68,15 @@ class Station:
         self._seat(chosen)
         if wanted is not None and len(self.seats) < wanted:
             raise TooFewClients(f"Expected {wanted} sites, found {len(self.seats)}. {self.troubles()}".strip())
+
+    def _present(self, wanted: int | None) -> tuple[str, ...]:
+        """Wait for sites to connect."""
+        deadline = time.monotonic() + self.timeout
+        present = self.transport.addresses()
+        while len(present) < (wanted or 1) and time.monotonic() < deadline:
+            time.sleep(_PULSE)
+            present = self.transport.addresses()
+        return present
 
     def _seat(self, chosen: Mapping[str, tuple[str, Introduction]]) -> None:
         first = 0
