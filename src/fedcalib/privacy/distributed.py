@@ -14,10 +14,10 @@ from fedcalib.errors import InputError, RefusedError
 from fedcalib.method import Plan
 from fedcalib.noise_laws import discrete_laplace_variance
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.ring import MODULUS, check_positive, grid, grid_total, noise_a_block, unwrap, wrap
+from fedcalib.privacy.ring import RingMechanism, check_positive, grid, grid_total, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Federation
 from fedcalib.types import Array, Floats
 
 _SMALLEST_SHARE = 4.0  # grid steps; a sum of such discrete Gaussians is one, but for less than 1e-60
@@ -25,7 +25,7 @@ _SMALLEST_SHARE = 4.0  # grid steps; a sum of such discrete Gaussians is one, bu
 
 @final
 @dataclass(frozen=True)
-class PolyaShares(Mechanism):
+class PolyaShares(RingMechanism):
     """Add Polya shares, of which `floor` make discrete Laplace noise; any more only add noise.
 
     A unit moves block b by at most l1_b * scale_b grid steps, and the noise of `floor` shares is discrete Laplace with
@@ -38,15 +38,6 @@ class PolyaShares(Mechanism):
 
     def __post_init__(self) -> None:
         check_positive(self.scales, self.widths)
-
-    @property
-    def modulus(self) -> int | None:
-        """Show the server only the ring sum."""
-        return MODULUS
-
-    def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
-        """Add one share to this client's sum."""
-        return self.gather(query, Federation.of([records]), randomness)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Add as many shares as there are clients; their sum has the same law with all counts multiplied."""
@@ -70,7 +61,7 @@ class PolyaShares(Mechanism):
 
 @final
 @dataclass(frozen=True)
-class GaussianShares(Mechanism):
+class GaussianShares(RingMechanism):
     """Add discrete Gaussian shares of `sigmas[b]` grid steps each; `floor` of them make the promised noise.
 
     A unit moves block b by at most l2_b * scale_b grid steps in L2, and a sum of discrete Gaussians is one up to the
@@ -83,15 +74,6 @@ class GaussianShares(Mechanism):
 
     def __post_init__(self) -> None:
         check_positive(self.scales, self.sigmas)
-
-    @property
-    def modulus(self) -> int | None:
-        """Show the server only the ring sum."""
-        return MODULUS
-
-    def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
-        """Add one share to this client's sum."""
-        return self.gather(query, Federation.of([records]), randomness)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Add noise as wide as that of one share a client."""

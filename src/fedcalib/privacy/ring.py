@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import groupby
 from math import ceil, inf, log2
@@ -11,14 +12,32 @@ from typing import Final
 import numpy as np
 
 from fedcalib.errors import InputError, RefusedError
+from fedcalib.privacy.model import Mechanism
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation
+from fedcalib.records import Federation, Records
 from fedcalib.types import Array, Floats, Ints, Words
 
 MODULUS: Final = 1 << 64
 LARGEST: Final = 1 << 62  # sums stay below a quarter of the ring, so that a wrapped sum cannot pass for a real one
 _BITS: Final = 20  # a real block's largest entry spans at least so many bits of grid steps
+
+
+class RingMechanism(Mechanism):
+    """A mechanism whose shares are summed in the ring, so that the server sees nothing but their sum."""
+
+    @property
+    def modulus(self) -> int | None:
+        """Show the server only the ring sum."""
+        return MODULUS
+
+    def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
+        """Make one client's share: what a federation of one would send."""
+        return self.gather(query, Federation.of([records]), randomness)
+
+    @abstractmethod
+    def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
+        """Sum all clients' shares in the ring."""
 
 
 def check_positive(*settings: Mapping[str, float]) -> None:

@@ -13,28 +13,19 @@ from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError
 from fedcalib.method import Plan
 from fedcalib.privacy.model import Mechanism, Privacy, Spending
-from fedcalib.privacy.ring import MODULUS, grid_total, unwrap, wrap
+from fedcalib.privacy.ring import RingMechanism, grid_total, unwrap, wrap
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Federation
 from fedcalib.types import Array, Floats
 
 
 @final
 @dataclass(frozen=True)
-class FixedPoint(Mechanism):
+class FixedPoint(RingMechanism):
     """Sum on an integer grid in the ring: `scales` says how many grid steps make one, block by block."""
 
     scales: Mapping[str, float]
-
-    @property
-    def modulus(self) -> int | None:
-        """Show the server only the ring sum."""
-        return MODULUS
-
-    def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
-        """Put this client's sum into the ring."""
-        return self.gather(query, Federation.of([records]), randomness)
 
     def width(self, query: Query) -> int:
         """Count the cells of a share: the sufficient ones."""

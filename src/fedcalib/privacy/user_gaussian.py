@@ -19,10 +19,10 @@ from fedcalib.errors import InputError, RefusedError
 from fedcalib.method import Plan
 from fedcalib.noise_laws import least_noise
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.ring import MODULUS, check_positive, noise_a_block, unwrap, wrap
+from fedcalib.privacy.ring import RingMechanism, check_positive, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Federation
 from fedcalib.types import Array, Floats, Ints
 
 _BITS = 30  # a clip spans at most 2^30 grid steps, so the cut of a million clients to the grid is 0.001 clips
@@ -32,7 +32,7 @@ _SLACK = 1 + 2.0**-32  # more than the rounding of a norm in floating point, and
 
 @final
 @dataclass(frozen=True)
-class ClippedGaussian(Mechanism):
+class ClippedGaussian(RingMechanism):
     """Cut each client's sum to public L2 norms, sum in the ring, and add discrete Gaussian noise to the total.
 
     A client moves block b by at most clip_b * scale_b grid steps in L2: its sum is cut to the norm, and then to
@@ -47,15 +47,6 @@ class ClippedGaussian(Mechanism):
 
     def __post_init__(self) -> None:
         check_positive(self.clips, self.scales, self.sigmas)
-
-    @property
-    def modulus(self) -> int | None:
-        """Show the aggregator only the ring sum."""
-        return MODULUS
-
-    def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
-        """Cut this client's sum and put it into the ring."""
-        return self.gather(query, Federation.of([records]), randomness)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """Cut each client's sum, some clients at a time, and add them up."""
