@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, final
@@ -57,7 +57,7 @@ class Entry:
 
     def link(self, previous: str) -> str:
         """Hash this line together with the hash of the line before."""
-        return sha256(json.dumps([previous, *astuple(self)], ensure_ascii=True).encode()).hexdigest()
+        return sha256(json.dumps([previous, *vars(self).values()]).encode()).hexdigest()
 
 
 _COLUMNS: Final = (*(field.name for field in fields(Entry)), "hash")
