@@ -185,3 +185,8 @@ def register(cls: type) -> type:
 def names() -> tuple[str, ...]:
     """List every catalogued name."""
     return (*_HOME, *_LOCAL)
+
+
+def homes() -> tuple[tuple[str, str], ...]:
+    """List every name of the package's own catalogue with the module that defines it."""
+    return tuple(_HOME.items())

@@ -1,0 +1,88 @@
+"""The server of a deployed federation: a Flower ServerApp that runs one job and can be killed at any time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedcalib.artifacts.saving import write_whole
+from fedcalib.errors import FedcalibError
+from fedcalib.job import Job
+from fedcalib.ledger import Ledger
+from fedcalib.loop import Progress, Result, Runtime, run
+from fedcalib.runtimes.flower import Flower
+from fedcalib.runtimes.station import Event
+from fedcalib.site.opening import read_directory
+
+
+def server_app() -> Any:
+    """Make the server's app; the run configuration names the job and the server's own files."""
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+
+    def main(grid: Any, context: Any) -> None:
+        config = context.run_config
+        out = Path(str(config["out"]))
+        try:
+            job = Job.unpack(str(config["job"]))
+            folder = Path(str(config["state"])) / job.key
+            runtime = Flower(
+                grid,
+                read_directory(Path(str(config["directory"]))),
+                folder,
+                job.sites,
+                job.timeout,
+                watch=teller(out / "progress.jsonl"),
+            )
+            serve(job, runtime, folder, out)
+        except FedcalibError as error:
+            _write(out, {"error": str(error), "kind": type(error).__name__})
+
+    app.main()(main)
+    return app
+
+
+def serve(job: Job, runtime: Runtime, folder: Path, out: Path) -> Result[Any]:
+    """Run a job to its end, or go on where it stopped, and write down what came of it."""
+    tell = teller(out / "progress.jsonl")
+
+    def watch(progress: Progress) -> None:
+        said = "recalled" if progress.recalled else "asked"
+        tell(Event(f"step {progress.step + 1} of {progress.steps} {said}", 0, 0, {}))
+
+    result = run(
+        job.asked(),
+        runtime,
+        job.model(),
+        participation=job.participation(),
+        transcript=folder / "transcript.jsonl",
+        ledger=Ledger(folder.parent / "ledger.db"),
+        watch=watch,
+    )
+    artifact = result.artifact.save(out / "artifact.json", result.privacy)
+    _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), "artifact": artifact.name})
+    return result
+
+
+def teller(path: Path) -> Callable[[Event], None]:
+    """Write events as JSON lines, for people and programs that watch."""
+
+    def tell(event: Event) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **event.to_json()}
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    return tell
+
+
+def _write(out: Path, document: Mapping[str, Any]) -> None:
+    write_whole(out / "result.json", json.dumps({"schema_version": 1, **document}, indent=1) + "\n")
