@@ -74,6 +74,11 @@ def test_bytes_are_canonical_base64_of_the_right_size(text):
         Survivors.from_json(changed(survivors, binding=text))
 
 
+def test_a_field_given_twice_is_refused():
+    with pytest.raises(WireError, match="each field once, found one repeated"):
+        Plan.from_json(PLAN.to_json()[:-1] + ',"setup":0}')
+
+
 def test_a_quorum_is_exact():
     with pytest.raises(WireError, match="a quorum as a Fraction"):
         make_plan(quorum=0.67)
