@@ -27,16 +27,18 @@ class Buckets:
     def of(cls, table: ScoreTable, inner: tuple[float, ...]) -> Buckets:
         """Sum the table between edges."""
         edges = np.concatenate([[0.0], inner, [1.0]])
-        weights = _overlap(table.edges, edges)
-        counts = weights @ table.counts.T
-        both = [np.zeros((len(weights), 2, table.cells)) for _ in range(2)]
-        both[0][:, 0], both[1][:, 1] = weights, weights
-        held = np.maximum(weights @ table.held.sum(axis=0), 0.0)
-        middle = (edges[:-1] + edges[1:]) / 2
-        scores = (weights * _piece_middles(table.edges, edges)) @ table.held.sum(axis=0)
-        mean = np.divide(scores, held, out=middle.copy(), where=held > 0)
-        noise = np.stack([np.maximum(table.variance(part), 0.0) for part in both])
-        return cls(edges, counts[:, 0], counts[:, 1], noise, np.clip(mean, edges[:-1], edges[1:]))
+        cuts = np.unique(np.concatenate([table.edges, edges]))
+        place = (cuts[:-1] + cuts[1:]) / 2
+        cell = np.searchsorted(table.edges, place, side="right") - 1
+        bucket = np.searchsorted(edges, place, side="right") - 1
+        share = np.diff(cuts) / np.diff(table.edges)[cell]
+        count = len(edges) - 1
+        counts = [np.bincount(bucket, share * label[cell], minlength=count) for label in table.counts]
+        held = np.bincount(bucket, share * table.held.sum(axis=0)[cell], minlength=count)
+        scores = np.bincount(bucket, place * share * table.held.sum(axis=0)[cell], minlength=count)
+        mean = np.divide(scores, held, out=(edges[:-1] + edges[1:]) / 2, where=held > 0)
+        noise = np.zeros((2, count)) if table.exact else _noise(table, edges)
+        return cls(edges, counts[0], counts[1], noise, np.clip(mean, edges[:-1], edges[1:]))
 
     @classmethod
     def even(cls, table: ScoreTable, buckets: int) -> Buckets:
@@ -74,16 +76,11 @@ def default_buckets(table: ScoreTable) -> int:
     return int(max(min(records ** (1 / 3), np.sqrt(records / max(spread, 1e-9))), 2))
 
 
-def _overlap(cells: Floats, edges: Floats) -> Floats:
-    """Give the share of each cell in each bucket, (buckets, cells)."""
-    low = np.maximum(cells[None, :-1], edges[:-1, None])
-    high = np.minimum(cells[None, 1:], edges[1:, None])
-    shares: Floats = np.maximum(high - low, 0.0) / np.diff(cells)
-    return shares
-
-
-def _piece_middles(cells: Floats, edges: Floats) -> Floats:
-    low = np.maximum(cells[None, :-1], edges[:-1, None])
-    high = np.minimum(cells[None, 1:], edges[1:, None])
-    middles: Floats = (low + high) / 2
-    return middles
+def _noise(table: ScoreTable, edges: Floats) -> Floats:
+    """Give the noise variance of each label's count in each bucket, (2, buckets)."""
+    low = np.maximum(table.edges[None, :-1], edges[:-1, None])
+    high = np.minimum(table.edges[None, 1:], edges[1:, None])
+    shares = np.maximum(high - low, 0.0) / np.diff(table.edges)  # of each cell in each bucket
+    both = np.zeros((2, len(shares), 2, table.cells))
+    both[0, :, 0], both[1, :, 1] = shares, shares
+    return np.stack([np.maximum(table.variance(weights), 0.0) for weights in both])
