@@ -33,7 +33,9 @@ class Buckets:
         bucket = np.searchsorted(edges, place, side="right") - 1
         share = np.diff(cuts) / np.diff(table.edges)[cell]
         count = len(edges) - 1
-        counts = [np.bincount(bucket, share * label[cell], minlength=count) for label in table.counts]
+        counts = [
+            np.bincount(bucket, share * label[cell], minlength=count).astype(np.float64) for label in table.counts
+        ]
         held = np.bincount(bucket, share * table.held.sum(axis=0)[cell], minlength=count)
         scores = np.bincount(bucket, place * share * table.held.sum(axis=0)[cell], minlength=count)
         mean = np.divide(scores, held, out=(edges[:-1] + edges[1:]) / 2, where=held > 0)
