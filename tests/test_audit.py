@@ -14,9 +14,10 @@ from fedcalib.accounting import analytic_gaussian_multiplier
 from fedcalib.audit import worst_cases
 from fedcalib.audit.copies import Copies
 from fedcalib.audit.evidence import Gaussian, Threshold, at_least, at_most, lower_epsilon
+from fedcalib.audit.releases import _distinct
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError
-from fedcalib.privacy.encoders import Unary
+from fedcalib.privacy.encoders import Encoder, RandomSymbol, Unary
 from fedcalib.privacy.local import Coder, RandomisedReports
 from fedcalib.privacy.symbols import Cell
 from fedcalib.queries.histogram import LabelHistogram
@@ -113,6 +114,26 @@ def test_copies_say_the_same_again_and_again(copies: int, query: fc.RecordQuery)
     for terms in many.by_client(federation, source):
         np.add.at(summed, terms.cell, terms.value)
     assert np.allclose(many.apart(summed), expected)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 99), st.integers(1, 90))
+def test_reports_that_look_alike_are_found(seed: int, width: int) -> None:
+    rows = np.random.default_rng(seed).integers(0, 3, (50, width))
+    rows = rows[np.random.default_rng(seed).integers(0, 50, 200)]
+    distinct, which = _distinct(rows)
+    assert np.array_equal(distinct[which], rows)
+    assert len(distinct) == len(np.unique(rows, axis=0))
+
+
+@pytest.mark.parametrize("encoder", [Unary(1.0), RandomSymbol(1.0)], ids=named)
+def test_single_reports_add_up_to_what_a_client_sends(encoder: Encoder) -> None:
+    mechanism = RandomisedReports({"1": Coder(Cell(6), encoder)})
+    rng = np.random.default_rng(0)
+    records = fc.Records.of_scores(rng.random(50), rng.integers(2, size=50))
+    query, source = LabelHistogram(2, 3), fc.Simulated(1)
+    reports = mechanism.reports(query, records, source)
+    assert np.array_equal(reports.sum(axis=0), mechanism.encode(query, records, source))
 
 
 # mechanisms

@@ -16,7 +16,7 @@ from fedcalib.privacy.model import Mechanism
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation
-from fedcalib.types import Array, Floats
+from fedcalib.types import Array, Floats, Ints
 
 _CHUNK: Final = 1 << 17  # cells at a time
 _REPORTS: Final = 1 << 22  # more where draws that look alike are read once
@@ -78,7 +78,20 @@ class Reported(Releases):
         for start in range(0, draws, most):
             same = records.take(np.zeros(min(most, draws - start), dtype=np.int64))
             shares = self.mechanism.reports(self.query, same, randomness.derive(start))
-            reports, which = np.unique(shares, axis=0, return_inverse=True)
+            reports, which = _distinct(shares)
             decoded = [self.mechanism.decode(self.query, report, 1, randomness) for report in reports]
-            values, variances = (np.stack(part)[which.reshape(-1)] for part in zip(*decoded, strict=True))
+            values, variances = (np.stack(part)[which] for part in zip(*decoded, strict=True))
             yield values, variances
+
+
+def _distinct(rows: Ints) -> tuple[Ints, Ints]:
+    """Give the different rows of small counts, and say of each row which it is; sorting numbers beats sorting rows."""
+    keys, span = np.zeros(len(rows), dtype=np.int64), 1
+    for column in rows.T:
+        base = int(column.max(initial=0)) + 1
+        if span * base >= 1 << 62:
+            keys = np.unique(keys, return_inverse=True)[1]
+            span = len(rows)
+        keys, span = keys * base + column, span * base
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    return rows[first], which
