@@ -88,6 +88,10 @@ class Federation:
         received: Message = receiver.timed(stage, partial(type(message).from_json, text))
         return received
 
+    def asked(self, stage: str) -> int:
+        """Count the clients that answered in a stage."""
+        return len(self.clients) - (len(self.lost) if stage not in ("keys", "shares") else 0)
+
     def expected(self) -> np.ndarray:
         numbers = [number for number, name in enumerate(sorted(self.clients)) if name not in self.lost]
         return self.base * np.uint64(len(numbers)) + np.uint64(sum(numbers))

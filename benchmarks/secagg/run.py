@@ -15,6 +15,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,14 @@ def plain(count: int, length: int) -> tuple[int, float]:
     return len(text), time.process_time() - start
 
 
+def a_client(by_stage: Mapping[str, float], federation: Federation) -> float:
+    """Give the mean over the clients that were asked, added over the stages."""
+    return sum(value / federation.asked(stage) for stage, value in by_stage.items())
+
+
 def row(federation: Federation, count: int, length: int, lost: int) -> dict[str, Any]:
-    client, server = sum(federation.client.seconds.values()), sum(federation.central.seconds.values())
-    up, down = sum(federation.client.sent.values()) / count, sum(federation.central.sent.values()) / count
+    up, down = a_client(federation.client.sent, federation), a_client(federation.central.sent, federation)
+    everything = seconds(federation)
     plain_bytes, plain_seconds = plain(count, length)
     return {
         "clients": count,
@@ -69,13 +75,13 @@ def row(federation: Federation, count: int, length: int, lost: int) -> dict[str,
         "dropped": lost,
         "client_sends_bytes": round(up),
         "client_receives_bytes": round(down),
-        "client_cpu_s": round(client / count, 5),
-        "server_cpu_s": round(server, 4),
-        "all_cpu_s": round(client + server, 3),
-        "all_cpu_over_n_log2_n_ms": round(1e3 * (client + server) / (count * math.log2(count)), 3),
-        "plain_bytes": plain_bytes,
-        "plain_cpu_s": round(plain_seconds, 4),
-        "times_plain_bytes_sent": round(up / plain_bytes, 3),
+        "client_cpu_ms": round(1e3 * a_client(federation.client.seconds, federation), 2),
+        "server_cpu_s": round(sum(federation.central.seconds.values()), 3),
+        "all_cpu_s": round(everything, 2),
+        "all_cpu_over_n_log2_n_ms": round(1e3 * everything / (count * math.log2(count)), 2),
+        "plain_sends_bytes": plain_bytes,
+        "plain_all_cpu_s": round(plain_seconds, 4),
+        "sends_times_plain": round(up / plain_bytes, 3),
     }
 
 
@@ -85,10 +91,10 @@ def stages(federation: Federation, count: int, length: int) -> list[dict[str, An
             "clients": count,
             "words": length,
             "stage": stage,
-            "client_cpu_s": round(federation.client.seconds[stage] / count, 6),
-            "server_cpu_s": round(federation.central.seconds[stage], 5),
-            "client_sends_bytes": round(federation.client.sent[stage] / count),
-            "client_receives_bytes": round(federation.central.sent[stage] / count),
+            "client_cpu_ms": round(1e3 * federation.client.seconds[stage] / federation.asked(stage), 3),
+            "server_cpu_s": round(federation.central.seconds[stage], 4),
+            "client_sends_bytes": round(federation.client.sent[stage] / federation.asked(stage)),
+            "client_receives_bytes": round(federation.central.sent[stage] / federation.asked(stage)),
         }
         for stage in federation.client.seconds
     ]
