@@ -83,8 +83,8 @@ def plot_holdings(federation: Federation, path: Path | str, title: str = "Who ho
     clients, classes = held.shape
     figure = Figure(figsize=(max(4.0, 0.35 * min(clients, 60) + 1.5), 0.35 * min(classes, 40) + 1.5))
     axes = figure.subplots()
-    place = np.indices(held.shape).reshape(2, -1)
-    axes.scatter(*place, s=180 * held.reshape(-1) / max(held.max(initial=0), 1), color="#2a6f97")
+    across, up = np.indices(held.shape).reshape(2, -1)
+    axes.scatter(across, up, s=180 * held.reshape(-1) / max(held.max(initial=0), 1), color="#2a6f97")
     axes.set(xlabel="client", ylabel="class", title=title, xlim=(-1, clients), ylim=(-1, classes))
     figure.tight_layout()
     figure.savefig(path, dpi=120)

@@ -33,7 +33,7 @@ def _normalised(width: int) -> Any:
     return nn.GroupNorm(min(32, width // 4), width)
 
 
-class _Residual(nn.Module):
+class _Residual(nn.Module):  # type: ignore[misc]  # torch is not looked into
     """Two convolutions beside a shortcut."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
@@ -51,7 +51,7 @@ class _Residual(nn.Module):
         return torch.relu(self.path(x) + self.shortcut(x))
 
 
-class ResNet(nn.Module):
+class ResNet(nn.Module):  # type: ignore[misc]  # torch is not looked into
     """Eighteen layers: one convolution, four stages of two residual blocks, one linear layer."""
 
     def __init__(self, channels: int, classes: int, width: int) -> None:
@@ -71,7 +71,7 @@ class ResNet(nn.Module):
         return self.head(self.body(x))
 
 
-class NextCharacter(nn.Module):
+class NextCharacter(nn.Module):  # type: ignore[misc]  # torch is not looked into
     """Embedding, LSTM, linear layer on the last state."""
 
     def __init__(self, characters: int, embedding: int, hidden: int, layers: int) -> None:

@@ -1,0 +1,132 @@
+"""A Gaussian for each class's features: what federated sums tell about them, and no record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from fedcalib.artifacts.head import Head, Representation
+from fedcalib.artifacts.saving import Artifact
+from fedcalib.errors import InputError
+from fedcalib.types import Bools, Floats, Ints
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClassGaussians(Artifact):
+    """Each class's count, mean and covariance, exactly as the sums give them; `shrunk` makes them fit to draw from.
+
+    A class of fewer than one record has no mean, one of fewer than two no covariance: both are zero here. `noise` is
+    the variance of privacy noise in an entry of each class's sum of products, 0 when exact.
+    """
+
+    counts: Floats  # (classes,)
+    means: Floats  # (classes, features)
+    covariances: Floats  # (classes, features, features), or (classes, features) where only variances are known
+    noise: Floats  # (classes,)
+    representation: Representation = Representation()
+
+    def __post_init__(self) -> None:
+        classes, features = self.means.shape
+        if self.covariances.shape not in ((classes, features, features), (classes, features)):
+            raise InputError(f"Expected a covariance a class, found shape {self.covariances.shape}.")
+
+    @classmethod
+    def of_sums(
+        cls,
+        counts: Floats,
+        sums: Floats,
+        seconds: Floats,
+        *,
+        noise: Floats,
+        shift: Floats,
+        representation: Representation,
+    ) -> ClassGaussians:
+        """Turn counts, sums and sums of products (or of squares) about `shift` into means and covariances."""
+        full = seconds.ndim == 3
+        present = counts >= 0.5
+        some, most = np.where(present, counts, 1.0), np.where(counts >= 1.5, counts, np.inf)
+        off = np.where(present[:, None], sums / some[:, None], 0.0)
+        outer = off[:, :, None] * off[:, None, :] if full else off**2
+        along = (-1, 1, 1) if full else (-1, 1)
+        spread = (seconds - some.reshape(along) * outer) / (most - 1).reshape(along)
+        return cls(counts, np.where(present[:, None], off + shift, 0.0), spread, noise, representation)
+
+    @property
+    def present(self) -> Bools:
+        """Say which classes have a mean."""
+        return self.counts >= 0.5
+
+    def shrunk(self, least: float = 0.05) -> ClassGaussians:
+        """Draw covariances together: each class toward all classes', and that toward a multiple of the identity.
+
+        A class's own covariance counts by its records, fewer where noise outweighs the chance in them; what noise left
+        without an eigenvalue above zero is lifted to a hundred-millionth of the largest.
+        """
+        features = self.means.shape[1]
+        worth = np.where(self.counts >= 1.5, self.counts - 1, 0.0)
+        pooled = np.tensordot(worth, self.covariances, 1) / max(worth.sum(), 1.0)
+        typical = max(_trace(pooled) / features, 1e-12)
+        seen = worth / (1 + self.noise / np.maximum(self.counts, 1) / typical**2)
+        share = min(1.0, max(least, features / max(seen.sum(), 1e-12)))
+        base = (1 - share) * pooled + share * typical * _identity(self.covariances[0])
+        own = (seen / (seen + features)).reshape(-1, *[1] * (self.covariances.ndim - 1))
+        mixed = own * self.covariances + (1 - own) * base
+        return ClassGaussians(self.counts, self.means, _lifted(mixed, typical), self.noise, self.representation)
+
+    def sample(self, counts: Ints, rng: np.random.Generator) -> tuple[Floats, Ints]:
+        """Draw so many virtual features of each class, with their labels; absent classes give none."""
+        features, labels = [], []
+        for label in np.flatnonzero(self.present):
+            chance = rng.normal(size=(int(counts[label]), self.means.shape[1]))
+            features.append(self.means[label] + chance @ _root(self.covariances[label]))
+            labels.append(np.full(len(chance), label))
+        if not features:
+            return np.zeros((0, self.means.shape[1])), np.zeros(0, dtype=np.int64)
+        return np.concatenate(features), np.concatenate(labels)
+
+    def closed_form(self, *, balanced: bool = False) -> Head:
+        """Give the head that Gaussians of one common covariance make optimal: linear discriminant analysis."""
+        worth = np.where(self.present, self.counts, 0.0)
+        pooled = np.tensordot(worth, self.covariances, 1) / max(worth.sum(), 1.0)
+        if pooled.ndim == 1:
+            matrix = self.means / np.maximum(pooled, 1e-300)
+        else:
+            matrix = np.linalg.lstsq(pooled, self.means.T, rcond=1e-12)[0].T
+        prior = np.where(balanced, 1.0, worth / max(worth.sum(), 1e-300))
+        shift = np.log(np.maximum(prior, 1e-12)) - np.sum(matrix * self.means, axis=1) / 2
+        lowest = shift.min() - 50.0  # a class that nobody has is never preferred
+        return Head(
+            np.where(self.present[:, None], matrix, 0.0), np.where(self.present, shift, lowest), self.representation
+        )
+
+
+def _trace(covariance: Floats) -> float:
+    return float(np.trace(covariance) if covariance.ndim == 2 else covariance.sum())
+
+
+def _identity(like: Floats) -> Floats:
+    return np.eye(len(like)) if like.ndim == 2 else np.ones(len(like))
+
+
+def _lifted(covariances: Floats, typical: float) -> Floats:
+    """Lift eigenvalues that noise or rounding left too low."""
+    if covariances.ndim == 2:
+        floor = 1e-8 * np.maximum(covariances.max(axis=1, keepdims=True), typical)
+        higher: Floats = np.maximum(covariances, floor)
+        return higher
+    values, vectors = np.linalg.eigh((covariances + covariances.transpose(0, 2, 1)) / 2)
+    values = np.maximum(values, 1e-8 * np.maximum(values[:, -1:], typical))
+    lifted: Floats = (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return lifted
+
+
+def _root(covariance: Floats) -> Floats:
+    """Give a matrix whose square is the covariance."""
+    if covariance.ndim == 1:
+        return np.diag(np.sqrt(np.maximum(covariance, 0)))
+    values, vectors = np.linalg.eigh(covariance)
+    root: Floats = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+    return root

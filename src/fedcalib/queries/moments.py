@@ -1,0 +1,154 @@
+"""Class by class: how many records, the sum of their features, and the sum of their features' products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import final
+
+import numpy as np
+
+from fedcalib.artifacts.head import Representation
+from fedcalib.errors import InputError
+from fedcalib.query import Block, Bound, ClientTerms, RecordQuery, Rows
+from fedcalib.randomness import Randomness
+from fedcalib.records import Federation, Records
+from fedcalib.types import Array, Floats
+
+_CHUNK = 4096  # records at a time: 16 MiB of 512 features, and their integer sums are exact in a float
+_CUT = 1 - 2.0**-40  # keeps a feature vector that was cut within the bound whatever its rounding
+
+
+@final
+@dataclass(frozen=True)
+class ClassMoments(RecordQuery):
+    """Counts, sums and second moments of features by class, enough for every class's mean and covariance.
+
+    Features are taken from a public `shift`, cut to the L2 norm `radius` and divided by it, so |g| <= 1. A record adds
+    1 to its class's count, g to the sums (L2 <= 1, so L1 <= sqrt(d)) and the products g_i g_j of the upper triangle,
+    those off the diagonal times sqrt(2): their L2 norm is |g|^2 <= 1, their L1 norm at most 1 + (d - 1) / sqrt(2), by a
+    vector of equal entries. All are attained. With `diagonal` only squares are sent: both norms are |g|^2 <= 1.
+    """
+
+    classes: int
+    features: int
+    radius: float
+    representation: Representation = Representation()
+    shift: tuple[float, ...] | None = None
+    diagonal: bool = False
+
+    def __post_init__(self) -> None:
+        if self.classes < 2 or self.features < 1 or not 0 < self.radius < float("inf"):
+            raise InputError("Expected at least 2 classes, a feature and a radius above 0, found others.")
+        if self.shift is not None and len(self.shift) != self.features:
+            raise InputError(f"Expected a shift of {self.features} numbers, found {len(self.shift)}.")
+
+    @property
+    def products(self) -> int:
+        """Count the products that a class has."""
+        return self.features if self.diagonal else self.features * (self.features + 1) // 2
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Counts, sums and second moments."""
+        d = self.features
+        squares = Bound(1.0, 1.0, 1.0) if self.diagonal else Bound(1 + (d - 1) / sqrt(2), 1.0, 1.0)
+        return {
+            "count": Block((self.classes,), integral=True, one_hot=True, weight=0.2),
+            "sum": Block((self.classes, d), Bound(sqrt(d), 1.0, 1.0), weight=0.3),
+            "second": Block((self.classes, self.products), squares, weight=0.5),
+        }
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one class's cells."""
+        g = self._unit(records)
+        places = [1, self.features, self.products]
+        starts = np.cumsum([0, *(self.classes * size for size in places)])[:3]
+        cells = [
+            start + records.labels[:, None] * size + np.arange(size) for start, size in zip(starts, places, strict=True)
+        ]
+        values = [np.ones((len(g), 1)), g, self._products(g)]
+        return Rows(np.concatenate(cells, axis=1), np.concatenate(values, axis=1))
+
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        """Sum class by class, some records at a time: by a matrix product, or on the grid product by product."""
+        total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
+        parts = self.split(total)
+        scales = None if scale is None else self.split(scale)
+        for chunk in records.chunks(_CHUNK):
+            g = self._unit(chunk)
+            for label in np.unique(chunk.labels):
+                own = g[chunk.labels == label]
+                at = {} if scales is None else {name: part[label] for name, part in scales.items()}
+                parts["count"][label] += len(own) if scale is None else len(own) * int(at["count"])
+                parts["sum"][label] += _summed(own, at.get("sum"))
+                parts["second"][label] += self._seconds(own, at.get("second"))
+        return total
+
+    def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
+        """Give one client's sums after the other."""
+        for records in federation.clients():
+            sums = self.pooled(records)
+            found = np.flatnonzero(sums)
+            yield ClientTerms(1, np.zeros(len(found), dtype=np.int64), found, sums[found])
+
+    def _unit(self, records: Records) -> Floats:
+        """Represent, shift and cut features, (n, features)."""
+        g = self.representation.of(records)
+        if g.shape[1] != self.features:
+            raise InputError(f"Expected {self.features} features a record, found {g.shape[1]}.")
+        if self.shift is not None:
+            g = g - np.array(self.shift)
+        length = np.linalg.norm(g, axis=1, keepdims=True)
+        cut: Floats = g / np.where(length > self.radius, length / _CUT, self.radius)
+        return cut
+
+    def _products(self, g: Floats) -> Floats:
+        """Multiply features pairwise, (n, products)."""
+        if self.diagonal:
+            return g * g
+        first, second = np.triu_indices(self.features)
+        return g[:, first] * g[:, second] * np.where(first == second, 1.0, sqrt(2))
+
+    def _seconds(self, g: Floats, scale: Floats | None) -> Array:
+        """Sum the products of some records of one class, (products,)."""
+        if self.diagonal:
+            return _summed(g * g, scale)
+        if scale is None:
+            return packed(g.T @ g)
+        whole, at = np.empty(self.products, dtype=np.int64), 0
+        columns = np.ascontiguousarray(g.T)
+        for i in range(self.features):
+            # one row of the triangle: each record's product is cut on its own, in the order that `rows` multiplies
+            row = columns[i] * columns[i:]
+            row[1:] *= sqrt(2)
+            row *= scale[at : at + len(row), None]
+            whole[at : at + len(row)] = np.trunc(row, out=row).sum(axis=1)
+            at += len(row)
+        return whole
+
+
+def _summed(values: Floats, scale: Floats | None) -> Array:
+    if scale is None:
+        plain: Array = values.sum(axis=0)
+        return plain
+    whole: Array = np.trunc(values * scale).sum(axis=0).astype(np.int64)
+    return whole
+
+
+def packed(matrix: Floats) -> Floats:
+    """Write a symmetric matrix, (..., d, d), as its upper triangle with sqrt(2) off the diagonal: norms stay."""
+    first, second = np.triu_indices(matrix.shape[-1])
+    triangle: Floats = matrix[..., first, second] * np.where(first == second, 1.0, sqrt(2))
+    return triangle
+
+
+def unpacked(triangle: Floats, features: int) -> Floats:
+    """Undo `packed`, (..., d, d)."""
+    first, second = np.triu_indices(features)
+    values = triangle / np.where(first == second, 1.0, sqrt(2))
+    matrix = np.zeros((*triangle.shape[:-1], features, features))
+    matrix[..., first, second] = values
+    matrix[..., second, first] = values
+    return matrix
