@@ -19,6 +19,7 @@ from fedcalib.cli.calibrate import calibrate
 from fedcalib.cli.config import defaults, stated
 from fedcalib.cli.demo import demo
 from fedcalib.cli.evaluate import evaluate
+from fedcalib.cli.export import export
 from fedcalib.cli.methods import methods
 from fedcalib.cli.plan import plan
 from fedcalib.cli.voice import SCHEMA_VERSION
@@ -37,7 +38,7 @@ def build() -> click.Group:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (calibrate, evaluate, apply, plan, audit, methods, demo):
+    for command in (calibrate, evaluate, apply, export, plan, audit, methods, demo):
         app.command()(command)
     app.add_typer(ledger.group(), name="ledger")
     app.callback()(_general)

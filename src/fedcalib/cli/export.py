@@ -1,0 +1,73 @@
+"""`fedcalib export`: a calibrator for serving systems."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from typer import Argument, Option
+
+from fedcalib.cli import documents, options
+from fedcalib.cli.evaluation import load_calibrator
+from fedcalib.cli.outputs import check_folder, write_all
+from fedcalib.cli.voice import Voice
+from fedcalib.export import Input, Logits, Probabilities, Score, to_onnx
+
+
+class Target(StrEnum):
+    """What a calibrator can be exported to."""
+
+    ONNX = "onnx"
+
+
+class Takes(StrEnum):
+    """What an exported model is fed."""
+
+    PROBS = "probs"
+    LOGITS = "logits"
+    SCORE = "score"
+
+
+_INPUTS: Final[dict[Takes, type[Input]]] = {
+    Takes.PROBS: Probabilities,
+    Takes.LOGITS: Logits,
+    Takes.SCORE: Score,
+}
+
+
+def export(
+    calibrator: Annotated[Path, Argument(help="A calibrator.json.", show_default=False)],
+    *,
+    to: Annotated[Target, Option(help="The format to write.", show_default=False)],
+    takes: Annotated[
+        Takes,
+        Option(
+            help="What the model will be fed: probs or logits of all classes, or the score of class 1.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, Option("-o", "--out", help="The file to write.", show_default=False)],
+    single: Annotated[bool, Option("--single", help="Declare inputs and outputs in single precision.")] = False,
+    format_: options.Shape = options.Format.TEXT,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Write a calibrator as an ONNX model, tried against the calibrator before anything is written."""
+    voice = Voice(format_ is options.Format.JSON)
+    artifact = load_calibrator(calibrator)
+    check_folder(out.parent, [out.name])
+    exported = to_onnx(artifact, _INPUTS[takes](single))
+    write_all(out.parent, {out.name: exported.model})
+    document: dict[str, Any] = {
+        "file": str(out),
+        "artifact": type(artifact).__name__,
+        "input": exported.takes,
+        "classes": exported.classes,
+        "opset": exported.opset,
+        "bytes": len(exported.model),
+        "records_tried": exported.parity.records,
+        "largest_difference": exported.parity.ordinary,
+        "largest_difference_extreme": exported.parity.extreme,
+    }
+    voice.result(document, [documents.facts_table("", document)])

@@ -1,0 +1,125 @@
+"""Step functions and offsets as graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcalib.artifacts.blend import Blend
+from fedcalib.artifacts.edges import EdgeSteps
+from fedcalib.artifacts.logit_offsets import LogitOffsets
+from fedcalib.artifacts.steps import Steps
+from fedcalib.artifacts.top_label import TopLabelSteps
+from fedcalib.export.arithmetic import bins, both_classes, is_class, log1p, looked_up, normalised, sigmoid, top
+from fedcalib.export.building import Scores, breaks, calibrated, classes_of
+from fedcalib.export.graph import Graph
+
+_FLOOR = 1e-12  # as the artifact has it
+
+
+@calibrated.register
+def _(calibrator: Steps, graph: Graph, scores: Scores) -> str:
+    return normalised(graph, _raw(calibrator, graph, scores.probs), scores.probs)
+
+
+@calibrated.register
+def _(calibrator: Blend, graph: Graph, scores: Scores) -> str:
+    raw = _raw(calibrator.steps, graph, scores.probs)
+    weights = np.array([calibrator.weights])
+    parts = graph.op("Add", graph.op("Mul", raw, weights), graph.op("Mul", scores.probs, 1 - weights))
+    mixed = normalised(graph, parts, scores.probs)
+    if not calibrator.changed_only:
+        return mixed
+    plain = normalised(graph, raw, scores.probs)
+    same = graph.op("Equal", top(graph, plain), top(graph, scores.probs))
+    return graph.op("Where", same, plain, mixed)
+
+
+@calibrated.register
+def _(calibrator: EdgeSteps, graph: Graph, scores: Scores) -> str:
+    one = graph.columns(scores.probs, 1, 2)
+    if not calibrator.edges:
+        flat = graph.op("Add", graph.op("Mul", one, 0.0), calibrator.values[0])
+        return both_classes(graph, flat)
+    passed = graph.cast(graph.op("GreaterOrEqual", one, np.array([calibrator.edges])), np.int64)
+    place = graph.reduced("ReduceSum", passed)
+    return both_classes(graph, graph.op("Gather", np.array(calibrator.values), place))
+
+
+@calibrated.register
+def _(calibrator: TopLabelSteps, graph: Graph, scores: Scores) -> str:
+    best = is_class(graph, scores.probs, top(graph, scores.probs))
+    others = graph.op("Where", best, 0.0, scores.probs)
+    left = graph.reduced("ReduceSum", others)
+    some = graph.op("Greater", left, 0.0)
+    even = graph.op("Where", best, 0.0, 1 / max(calibrator.classes - 1, 1))
+    shares = graph.op("Where", some, graph.op("Div", others, graph.op("Where", some, left, 1.0)), even)
+    runner_up = graph.reduced("ReduceMax", shares)
+    cells = bins(graph, graph.reduced("ReduceMax", scores.probs), len(calibrator.steps))
+    wanted = graph.op("Gather", np.array(calibrator.steps), cells)
+    least = graph.op("Div", runner_up, graph.op("Add", runner_up, 1.0))
+    confidence = graph.op("Max", wanted, least)
+    return graph.op("Where", best, confidence, graph.op("Mul", shares, graph.op("Sub", 1.0, confidence)))
+
+
+@calibrated.register
+def _(calibrator: LogitOffsets, graph: Graph, scores: Scores) -> str:
+    table = np.array(calibrator.table)
+    inside = graph.op("Clip", scores.probs, _FLOOR, 1 - _FLOOR)
+    odds = graph.op("Sub", graph.op("Log", inside), log1p(graph, graph.op("Neg", inside)))
+    scaled = graph.op("Mul", graph.op("Add", odds, calibrator.reach), table.shape[1] / (2 * calibrator.reach))
+    cells = graph.cast(graph.op("Clip", scaled, 0.0, float(table.shape[1] - 1)), np.int64)
+    moved = graph.op("Add", odds, looked_up(graph, table, cells))
+    return normalised(graph, sigmoid(graph, moved), scores.probs)
+
+
+@classes_of.register
+def _(calibrator: Steps | TopLabelSteps) -> int | None:
+    return calibrator.classes
+
+
+@classes_of.register
+def _(calibrator: Blend) -> int | None:
+    return calibrator.steps.classes
+
+
+@classes_of.register
+def _(calibrator: EdgeSteps) -> int | None:
+    return 2
+
+
+@classes_of.register
+def _(calibrator: LogitOffsets) -> int | None:
+    return len(calibrator.table)
+
+
+@breaks.register
+def _(calibrator: Steps) -> tuple[float, ...]:
+    return _even(len(calibrator.table[0]))
+
+
+@breaks.register
+def _(calibrator: Blend) -> tuple[float, ...]:
+    return breaks(calibrator.steps)
+
+
+@breaks.register
+def _(calibrator: TopLabelSteps) -> tuple[float, ...]:
+    return _even(len(calibrator.steps))
+
+
+@breaks.register
+def _(calibrator: EdgeSteps) -> tuple[float, ...]:
+    return tuple(edge for edge in calibrator.edges if 0 <= edge <= 1)
+
+
+def _even(count: int) -> tuple[float, ...]:
+    return tuple((np.arange(count + 1) / count).tolist())
+
+
+def _raw(steps: Steps, graph: Graph, probs: str) -> str:
+    """Look each probability up; with two classes, class 1's tells both."""
+    table = np.array(steps.table)
+    if steps.classes == 2:
+        one = graph.op("Gather", table[0], bins(graph, graph.columns(probs, 1, 2), table.shape[1]))
+        return both_classes(graph, one)
+    return looked_up(graph, table, bins(graph, probs, table.shape[1]))

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from fedcalib.artifacts.edges import EdgeSteps
+from fedcalib.artifacts.scaling import Temperature
+from fedcalib.artifacts.steps import Steps
+from tests.cli.conftest import Shell
+
+
+def test_a_calibrator_becomes_a_model(shell: Shell, home: Path) -> None:
+    saved = EdgeSteps((0.2, 0.6), (0.1, 0.3, 0.9)).save(home / "calibrator.json")
+    said = shell("export", saved, "--to", "onnx", "--takes", "score", "-o", "served/model.onnx", "--format", "json")
+    assert said.code == 0, said.err
+    assert said.json["input"] == "score"
+    assert said.json["opset"] == 18
+    assert said.json["largest_difference"] < 1e-10
+    session = onnxruntime.InferenceSession("served/model.onnx")
+    (found,) = session.run(None, {"score": np.array([0.0, 0.2, 0.7])})
+    np.testing.assert_allclose(found, [0.1, 0.3, 0.9])
+
+
+def test_single_precision_is_declared(shell: Shell, home: Path) -> None:
+    saved = Temperature(2.0).save(home / "calibrator.json")
+    assert shell("export", saved, "--to", "onnx", "--takes", "logits", "--single", "-o", "model.onnx").code == 0
+    (found,) = onnxruntime.InferenceSession("model.onnx").run(None, {"logits": np.eye(3, dtype=np.float32)})
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("takes", "told"), [((), "takes"), (("--takes", "score"), "3 classes"), (("--takes", "words"), "words")]
+)
+def test_what_is_fed_has_to_be_said_and_fit(shell: Shell, home: Path, takes: tuple[str, ...], told: str) -> None:
+    saved = Steps.of_table(3, np.full((3, 4), 0.5)).save(home / "calibrator.json")
+    said = shell("export", saved, "--to", "onnx", "-o", "model.onnx", *takes)
+    assert said.code == 2
+    assert told in said.err
+    assert not Path("model.onnx").exists()
+
+
+def test_only_calibrators_are_exported(shell: Shell, home: Path) -> None:
+    (home / "other.json").write_text("{}")
+    assert shell("export", "other.json", "--to", "onnx", "--takes", "probs", "-o", "model.onnx").code == 2
+    assert not Path("model.onnx").exists()
