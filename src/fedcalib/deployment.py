@@ -56,7 +56,7 @@ class Command:
 def superlink(link: Link, keys: Path | None, state: Path) -> Command:
     """Start the server: TLS and node authentication, unless there are no keys."""
     words = ["--host", link.host, "--port", str(link.port), "--disable-runtime-dependency-installation"]
-    words += ["--database", str(state / "superlink.db")]
+    words += ["--database", str((state / "superlink.db").resolve())]
     return _command("flower-superlink", [*words, *(["--insecure"] if keys is None else _server_tls(keys))], state)
 
 

@@ -16,12 +16,17 @@ from fedcalib.cli import exits, ledger
 from fedcalib.cli.apply import apply
 from fedcalib.cli.audit import audit
 from fedcalib.cli.calibrate import calibrate
+from fedcalib.cli.certs import certs
 from fedcalib.cli.config import defaults, stated
 from fedcalib.cli.demo import demo
 from fedcalib.cli.evaluate import evaluate
 from fedcalib.cli.export import export
 from fedcalib.cli.methods import methods
 from fedcalib.cli.plan import plan
+from fedcalib.cli.server import app as server
+from fedcalib.cli.simulate import simulate
+from fedcalib.cli.site import app as site
+from fedcalib.cli.submit import submit
 from fedcalib.cli.voice import SCHEMA_VERSION
 from fedcalib.errors import FedcalibError
 
@@ -41,6 +46,10 @@ def build() -> click.Group:
     for command in (calibrate, evaluate, apply, export, plan, audit, methods, demo):
         app.command()(command)
     app.add_typer(ledger.group(), name="ledger")
+    for remote in (certs, submit, simulate):
+        app.command()(remote)
+    app.add_typer(server, name="server")
+    app.add_typer(site, name="site")
     app.callback()(_general)
     group: Any = typer.main.get_command(app)
     return group  # type: ignore[no-any-return]  # a typer application with commands is a click group

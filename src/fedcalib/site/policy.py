@@ -114,7 +114,8 @@ def _spending(outline: Outline, cost: float, delta: float) -> Spending:
     local = any(type(mechanism).__name__ == "RandomisedReports" for mechanism in outline.mechanisms)
     unit = "client" if whole_clients or "client" in units else "record"
     names = ", ".join(sorted({type(mechanism).__name__ for mechanism in outline.mechanisms}))
-    statement = f"{len(outline.queries)} queries under {names}, counted by this site."
+    many = len(outline.queries)
+    statement = f"{many} {'query' if many == 1 else 'queries'} under {names}, counted by this site."
     return Spending(names, unit, cost, delta, "replace-one" if local else "add/remove", False, statement)
 
 

@@ -1,0 +1,57 @@
+"""`fedcalib server`: start the server of a federation and let sites in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from fedcalib import deployment
+from fedcalib.cli.running import call, replace_by, stated_keys
+from fedcalib.cli.voice import Voice
+
+app = typer.Typer(help="Start the server of a federation, and let sites in.", no_args_is_help=True)
+
+Keys = Annotated[Path | None, Option(help="Folder that `fedcalib certs` made.")]
+Insecure = Annotated[bool, Option("--insecure", help="No TLS and no node authentication: for a first try alone.")]
+Host = Annotated[str, Option(help="Address of the server.")]
+Port = Annotated[int, Option(help="Port of the server.")]
+Show = Annotated[bool, Option("--print", help="Print the Flower command and stop.")]
+State = Annotated[Path, Option(help="Private folder of the server.")]
+
+
+@app.command()
+def start(
+    *,
+    keys: Keys = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    state: State = Path("server-state"),
+    insecure: Insecure = False,
+    show: Show = False,
+) -> None:
+    """Start the server (a Flower SuperLink) with TLS and node authentication."""
+    folder = stated_keys(keys, insecure)
+    link = deployment.Link(host, port, None if folder is None else folder / "ca.crt")
+    replace_by(deployment.superlink(link, folder, state), show)
+
+
+@app.command()
+def admit(
+    sites: Annotated[list[str], Argument(help="Names of the sites, as given to `fedcalib certs`.")],
+    *,
+    keys: Annotated[Path, Option(help="Folder with the sites' public keys, one subfolder a site.")],
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    state: State = Path("server-state"),
+    show: Show = False,
+) -> None:
+    """Let sites in by their public node keys; the server has to be running."""
+    link = deployment.Link(host, port, keys / "ca.crt")
+    for site in sites:
+        command = deployment.admit(link, keys / site / "node.pub", state / "operator")
+        if not show:
+            call(command)
+        Voice(False).note(f"Admitted {site}: {command}" if not show else str(command))

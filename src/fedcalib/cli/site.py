@@ -1,0 +1,148 @@
+"""`fedcalib site`: run a site, look at what it was asked, and try a job before agreeing to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from fedcalib import deployment
+from fedcalib.cli import options
+from fedcalib.cli.running import replace_by, stated_keys
+from fedcalib.cli.voice import Table, Voice
+from fedcalib.errors import InputError, PolicyError
+from fedcalib.site.audit import AuditLog
+from fedcalib.site.policy import Policy
+
+app = typer.Typer(help="Run a site, read its log, and preview jobs.", no_args_is_help=True)
+
+State = Annotated[Path, Option(help="Private folder of the site: its runs, its budget, its log.")]
+PolicyFile = Annotated[Path | None, Option(help="The site's policy.toml; without one the cautious default holds.")]
+
+
+@app.command()
+def start(
+    *,
+    data: Annotated[Path, Option(help="The site's own records: CSV, Parquet or NPZ.")],
+    keys: Annotated[Path, Option(help="The site's own folder of keys.")],
+    policy: PolicyFile = None,
+    state: State = Path("site-state"),
+    server: Annotated[str, Option(help="Host and port of the server.")] = "127.0.0.1:8000",
+    port: Annotated[int, Option(help="A free local port for the node's own processes.")] = 9094,
+    label: Annotated[str | None, Option(help="Column of the true classes.")] = None,
+    score: options.Score = None,
+    logits: options.Logits = None,
+    probs: options.Probs = None,
+    unit: options.Unit = None,
+    insecure: Annotated[bool, Option("--insecure", help="No TLS and no node authentication.")] = False,
+    show: Annotated[bool, Option("--print", help="Print the Flower command and stop.")] = False,
+) -> None:
+    """Start a site (a Flower SuperNode) that answers within its policy and writes everything down."""
+    if policy is not None:
+        Policy.read(policy)  # a wrong policy is told now, not when the first question comes
+    for path in (data, keys / "identity.json", keys / "directory.json"):
+        if not path.exists():
+            raise InputError(f"Expected the file {path}, found none.")
+    columns = {"label": label, "score": score, "logits": logits, "probs": probs, "unit": unit}
+    places = {"data-path": data, "policy": policy, "state": state}
+    keyed = {name: keys / f"{name}.json" for name in ("identity", "directory")}
+    node = {name: str(path.resolve()) for name, path in {**places, **keyed}.items() if path is not None}
+    node |= {name: column for name, column in columns.items() if column is not None}
+    stated_keys(None if insecure else keys, insecure)
+    link = _link(server, None if insecure else keys / "ca.crt")
+    replace_by(deployment.supernode(link, port, node, None if insecure else keys / "node", state / "node"), show)
+
+
+@app.command()
+def log(
+    *,
+    state: State = Path("site-state"),
+    verify: Annotated[bool, Option("--verify", help="Check that no line was changed, moved, added or cut.")] = False,
+    head: Annotated[str | None, Option(help="A hash that --verify gave earlier; it must still be there.")] = None,
+    format_: options.Shape = options.Format.TEXT,
+) -> None:
+    """Show what the site was asked, what it answered and what it refused."""
+    audit = AuditLog(state / "log.jsonl")
+    if not audit.path.exists():
+        raise InputError(f"Expected a site's log in {audit.path}, found none; has the site been asked anything?")
+    voice = Voice(format_ is options.Format.JSON)
+    checked = audit.verify(head) if verify or head else None
+    lines = audit.lines()
+    rows = tuple(_row(line) for line in lines)
+    voice.result(
+        {"lines": lines, "verified": checked},
+        [Table("Log of the site", ("time", "action", "run", "step", "outcome", "what"), rows)],
+    )
+    if checked is not None:
+        voice.note(f"Every line is as it was written. Note this hash elsewhere: {checked}")
+
+
+@app.command()
+def preview(
+    job: Annotated[Path, Argument(help="The job's TOML file.")],
+    *,
+    policy: PolicyFile = None,
+    format_: options.Shape = options.Format.TEXT,
+) -> None:
+    """Show what a job would ask and what it would cost here, and whether the policy allows it; ask nothing."""
+    from fedcalib.job import Job
+
+    voice = Voice(format_ is options.Format.JSON)
+    rules = Policy() if policy is None else Policy.read(policy)
+    outline = Job.read(job).outline()
+    asked = [
+        {"query": type(query).__name__, "mechanism": type(mechanism).__name__, "numbers": mechanism.width(query)}
+        for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True)
+    ]
+    verdict = _verdict(rules, outline)
+    rows = tuple((str(number), *map(str, one.values())) for number, one in enumerate(asked, 1))
+    facts = tuple((name, "-" if value is None else str(value)) for name, value in verdict.items())
+    voice.result(
+        {"asked": asked, **verdict},
+        [Table("Would be asked", ("step", "query", "mechanism", "numbers sent"), rows), Table("Here", ("", ""), facts)],
+    )
+
+
+@app.command()
+def policy() -> None:
+    """Print the default policy as TOML, to start one's own from."""
+    rules = Policy()
+    lines = [
+        "# What this site answers. Without a list of queries or models, everything catalogued is allowed.",
+        '# queries = ["TopLabelTable", "ScoreTree"]',
+        '# models = ["TemperatureFamily"]',
+        f"mechanisms = {json.dumps(list(rules.mechanisms))}",
+        *(f"{name} = {getattr(rules, name)}" for name in ("epsilon_a_query", "epsilon_a_run", "epsilon_a_year")),
+        f"delta = {rules.delta}",
+        f"fewest_records = {rules.fewest_records}",
+        f"fewest_clients = {rules.fewest_clients}",
+        f'quorum = "{rules.quorum}"',
+    ]
+    print("\n".join(lines))
+
+
+def _verdict(rules: Policy, outline: Any) -> dict[str, Any]:
+    try:
+        spending = rules.accept(outline)
+    except PolicyError as refusal:
+        return {"allowed": False, "reason": str(refusal), "epsilon": None, "unit": None}
+    if spending is None:
+        return {"allowed": True, "reason": "Exact sums: no epsilon is claimed.", "epsilon": None, "unit": None}
+    return {"allowed": True, "reason": spending.statement, "epsilon": spending.epsilon, "unit": spending.unit}
+
+
+def _row(line: dict[str, Any]) -> tuple[str, ...]:
+    what = line.get("reason") or ", ".join(line.get("queries", ()))
+    step = "" if "step" not in line else f"{line['step']}/{line.get('attempt', 0)}"
+    words = (line.get("time"), line.get("action"), str(line.get("run", ""))[:8], step, line.get("outcome"), what)
+    return tuple(str(word) for word in words)
+
+
+def _link(server: str, authority: Path | None) -> deployment.Link:
+    host, sign, port = server.rpartition(":")
+    if not sign or not port.isdigit():
+        raise InputError(f"Expected --server HOST:PORT, found '{server}'.")
+    return deployment.Link(host, int(port), authority)

@@ -1,0 +1,158 @@
+"""A real federation on loopback: one SuperLink and some SuperNodes, with TLS and node authentication."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedcalib as fc
+from fedcalib import certificates, deployment
+from fedcalib.io import Columns, read_checked
+from fedcalib.job import Job
+
+PATIENCE = 420.0  # seconds; a busy machine takes two minutes a job
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait(what: str, ready: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Wait until something is so, and fail in bounded time."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:g} s for {what}")
+        time.sleep(0.3)
+
+
+class Fleet:
+    """Starts processes in sessions of their own, and ends all of them whatever happens."""
+
+    def __init__(self, root: Path, sites: int) -> None:
+        self.root, self.names = root, [f"site-{index}" for index in range(sites)]
+        self.keys = root / "keys"
+        self.link = deployment.Link("127.0.0.1", free_port(), self.keys / "ca.crt")
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Fleet:
+        certificates.make(self.keys, [*self.names, "stranger"], ["127.0.0.1", "localhost"])
+        for index, name in enumerate(self.names):
+            write_records(self.root / f"{name}.csv", index)
+        write_records(self.root / "stranger.csv", 99)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self.running):
+            self.kill(name)
+
+    def start(self, name: str, command: deployment.Command) -> None:
+        with (self.root / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                command.words,
+                env=command.whole_environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - no threads here
+            )
+
+    def kill(self, name: str) -> None:
+        process = self.running.pop(name)
+        for pid in [*_descendants(process.pid), process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        process.wait(10)
+
+    def start_server(self) -> None:
+        self.start("server", deployment.superlink(self.link, self.keys, self.root / "server"))
+        wait("the SuperLink", self._listening, 90)
+
+    def start_site(self, name: str) -> None:
+        place = self.keys / name
+        node = {
+            "data-path": str(self.root / f"{name}.csv"),
+            "identity": str(place / "identity.json"),
+            "directory": str(place / "directory.json"),
+            "state": str(self.root / "sites" / name),
+        }
+        home = self.root / "homes" / name
+        self.start(name, deployment.supernode(self.link, free_port(), node, place / "node", home))
+
+    def admit(self, name: str) -> None:
+        self.call(deployment.admit(self.link, self.keys / name / "node.pub", self.root / "operator"))
+
+    def call(self, command: deployment.Command) -> str:
+        done = subprocess.run(
+            command.words, env=command.whole_environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def submit(self, job: Job) -> Path:
+        out = self.root / "out" / job.key
+        places = {
+            "directory": str(self.keys / "directory.json"),
+            "state": str(self.root / "server" / "jobs"),
+            "out": str(out),
+        }
+        self.call(deployment.submit(self.link, job, places, self.root / "operator"))
+        return out
+
+    def result(self, out: Path) -> dict[str, Any]:
+        wait(f"the result in {out}", (out / "result.json").exists)
+        document: dict[str, Any] = json.loads((out / "result.json").read_text())
+        assert "error" not in document, document
+        return document
+
+    def stages(self, out: Path) -> list[str]:
+        path = out / "progress.jsonl"
+        return [json.loads(line)["stage"] for line in path.read_text().splitlines()] if path.exists() else []
+
+    def pooled(self) -> fc.Federation:
+        files = [self.root / f"{name}.csv" for name in self.names]
+        return read_checked(files, Columns(), seed=0).federation
+
+    def _listening(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.link.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+
+def write_records(path: Path, seed: int, records: int = 200) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, records)
+    scores = 1 / (1 + np.exp(-(3 * (labels - 0.5) + 2 * rng.normal(size=records))))
+    rows = [f"{score:.6f},{label}" for score, label in zip(np.clip(scores, 0.001, 0.999), labels, strict=True)]
+    path.write_text("score,label\n" + "\n".join(rows) + "\n")
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when the test that started it is gone."""
+    if hasattr(os, "uname") and os.uname().sysname == "Linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """List the processes that a process started, and theirs."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [found for child in listed for found in [int(child), *_descendants(int(child))]]
