@@ -40,10 +40,14 @@ if TYPE_CHECKING:
     from fedcalib.method import Plan as Plan
     from fedcalib.methods.acc_t import AccT as AccT
     from fedcalib.methods.auto import Auto as Auto
+    from fedcalib.methods.bbse import BBSE as BBSE
+    from fedcalib.methods.bbse import ConfusionOf as ConfusionOf
     from fedcalib.methods.beta_scaling import BetaScaling as BetaScaling
     from fedcalib.methods.binary_bbq import BinaryBBQ as BinaryBBQ
+    from fedcalib.methods.cbpe import CBPE as CBPE
     from fedcalib.methods.class_shares import ClassShares as ClassShares
     from fedcalib.methods.compare_models import CompareModels as CompareModels
+    from fedcalib.methods.domain_temperatures import DomainTemperatures as DomainTemperatures
     from fedcalib.methods.ece_t import ECET as ECET
     from fedcalib.methods.fed_bbq import FedBBQ as FedBBQ
     from fedcalib.methods.fed_bin import FedBin as FedBin
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from fedcalib.methods.together import Together as Together
     from fedcalib.methods.weighting import Unweighted as Unweighted
     from fedcalib.methods.weighting import Weighted as Weighted
+    from fedcalib.monitoring import Monitor as Monitor
     from fedcalib.planning.score_model import ScoreModel as ScoreModel
     from fedcalib.planning.study import Study as Study
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
@@ -104,11 +109,13 @@ _HOME = {
     "Answer": "answer",
     "Audit": "audit.result",
     "Auto": "methods.auto",
+    "BBSE": "methods.bbse",
     "BetaScaling": "methods.beta_scaling",
     "BinaryBBQ": "methods.binary_bbq",
     "Bisection": "flows.search",
     "Block": "query",
     "Bound": "query",
+    "CBPE": "methods.cbpe",
     "Calibrator": "artifacts.calibrator",
     "Chain": "artifacts.chain",
     "ClassShares": "methods.class_shares",
@@ -116,8 +123,10 @@ _HOME = {
     "ClientQuery": "query",
     "Cohort": "cohort",
     "CompareModels": "methods.compare_models",
+    "ConfusionOf": "methods.bbse",
     "Disjoint": "cohort",
     "DistributedDP": "privacy.distributed",
+    "DomainTemperatures": "methods.domain_temperatures",
     "ECET": "methods.ece_t",
     "Everyone": "cohort",
     "FedBBQ": "methods.fed_bbq",
@@ -144,6 +153,7 @@ _HOME = {
     "LogitOffsets": "artifacts.logit_offsets",
     "Mechanism": "privacy.model",
     "Method": "method",
+    "Monitor": "monitoring",
     "NLLT": "methods.nll_t",
     "OnMagnitude": "flows.search",
     "OneShotTemperature": "methods.one_shot_temperature",

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 import fedcalib as fc
+from fedcalib.artifacts.confusion import Confusion
+from fedcalib.artifacts.scaling import Temperature
 from fedcalib.loop import Runtime
+from fedcalib.methods.review_window import ReviewWindow
 from fedcalib.query import Query
 
 METHODS: list[fc.Method] = [
@@ -45,6 +48,10 @@ METHODS: list[fc.Method] = [
     fc.NLLT(),
     fc.ECET(),
     fc.SourceBinning(),
+    fc.CBPE(),
+    fc.ConfusionOf(),
+    fc.BBSE(Confusion(((50.0, 10.0), (5.0, 40.0)), 2.0)),
+    ReviewWindow(Temperature(1.5), fc.OneShotTemperature()),
     fc.PlattScaling(cells=8),
     fc.ScoreCurves(fc.ScoreTree(4, 2)),
     fc.ScoreCurves(fc.ScoreTree(2, 3), buckets=4, recount=0.7),

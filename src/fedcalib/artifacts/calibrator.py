@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -64,6 +64,9 @@ class Identity(Calibrator):
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         """Return the probabilities as they are."""
         return probs
+
+
+UNCHANGED: Final = Identity()
 
 
 def normalised(values: Floats, fallback: Floats) -> Floats:
