@@ -1,8 +1,8 @@
 """A sum of absolute values, known only through noisy estimates of its parts: how large can it be?
 
 A calibration error is such a sum. The plug-in sum is too large where parts are small, since noise has no sign after
-taking absolute values; a percentile bootstrap inherits that bias twice. Here the parts are first boxed in, all at
-once, at a small price in confidence; within the box, the sums that could have produced what was seen are kept.
+taking absolute values; a percentile bootstrap inherits that bias twice. Here the parts are first boxed in; within the
+box, the sums that could have produced what was seen are kept.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Final, final
 
 import numpy as np
 
-from fedcalib.metrics.intervals import Interval, check_level, normal_quantile
+from fedcalib.metrics.intervals import Interval, check_level
 from fedcalib.types import Floats
 
-_BOX: Final = 0.01  # the chance that the box misses a part
+_BOX: Final = 2.5  # standard deviations; what is wrong with single parts averages out over all of them
 _HALVINGS: Final = 26
+_NOTHING: Final = 1.85  # standard deviations within which all parts may well be zero
 _FAR: Final = 40.0  # standard deviations, beyond which a sign is certain
 _ROOT: Final = 2**0.5
 _BIAS: Final = (2 / np.pi) ** 0.5
@@ -31,12 +32,29 @@ def absolute_sum_interval(parts: Floats, covariance: Floats, level: float = 0.95
     seen = np.abs(parts)
     if not law.spread.any():
         return Interval(float(seen.sum()), float(seen.sum()), level)
-    reach = normal_quantile(1 - _BOX / len(parts)) * law.spread
+    reach = _BOX * law.spread
     low, high = np.maximum(seen - reach, 0.0), seen + reach
     total = float(seen.sum())
     undecided = _highest(total, low, high, law, 0.0) - _lowest(total, low, high, law, 0.0)
     z = _critical(undecided / max(law.moments(seen)[1], 1e-300), level)
-    return Interval(_lowest(total, low, high, law, z), _highest(total, low, high, law, z), level)
+    nothing = law.moments(np.zeros_like(seen))
+    least = 0.0 if nothing[0] + _NOTHING * nothing[1] >= total else _lowest(total, low, high, law, z)
+    return Interval(least, _highest(total, low, high, law, z), level)
+
+
+def unfolded(parts: Floats, noise: Floats) -> Floats:
+    """Estimate absolute parts, (..., k), from estimates with noise of these variances, (k,): what noise adds goes out.
+
+    Each is the part whose absolute estimate would be this large on average, or zero; without noise nothing changes.
+    """
+    law = _Folded.of(np.diag(noise))
+    seen = np.abs(parts)
+    low, high = np.zeros_like(seen), seen.copy()
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        above = law.means(middle)[0] > seen
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return np.where((law.spread > 0) & (seen < _FAR * law.spread), low, seen)
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcalib.metrics.absolute_sum import absolute_sum_interval
+from fedcalib.metrics.absolute_sum import absolute_sum_interval, unfolded
 from fedcalib.metrics.intervals import Interval, normal_quantile
 from fedcalib.metrics.ranking import auc_bucket_bound, auc_of_counts, auc_variance
 from fedcalib.types import Floats
@@ -18,13 +18,13 @@ def noisy_gap_error(
 ) -> tuple[float, Interval]:
     """Estimate the mean absolute gap and bound it, from gaps with known noise and sampling variance.
 
-    The estimate takes the variance of the privacy noise (not of sampling: it stays the plug-in error) out of each
-    squared gap; without noise it is the plug-in value exactly. The interval holds the true error, which near zero is
-    smaller than the plug-in value.
+    The estimate takes what privacy noise adds (not sampling: it stays the plug-in error) out of each absolute gap;
+    without noise it is the plug-in value exactly. The interval holds the true error, which near zero is smaller than
+    the plug-in value.
     """
     flat = gap.reshape(-1).astype(np.float64)
     noise = np.broadcast_to(noise, gap.shape).reshape(-1)
-    cleared = np.sqrt(np.maximum(np.square(flat) - noise, 0.0))
+    cleared = unfolded(flat, noise)
     within = np.maximum(np.broadcast_to(sampling, gap.shape).reshape(-1), 0.0)
     bounds = absolute_sum_interval(flat, np.diag(noise + within), level)
     value = float(cleared.sum()) / records

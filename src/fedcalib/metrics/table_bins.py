@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.binning import bin_edges
-from fedcalib.metrics.absolute_sum import absolute_sum_interval
+from fedcalib.metrics.absolute_sum import absolute_sum_interval, unfolded
 from fedcalib.metrics.score_table import CERTAIN, POSITIVE, ScoreTable
 from fedcalib.metrics.table_rates import Estimates, rates, unevenness, weighed
 from fedcalib.types import Floats, Ints
@@ -55,7 +55,7 @@ class _Pieces:
 def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95) -> Estimates:
     """Estimate the mean absolute gap between score and label over bins of equal width.
 
-    What privacy noise adds to a squared gap is taken out of the value, not what sampling adds: it stays the plug-in
+    What privacy noise adds to an absolute gap is taken out of the value, not what sampling adds: it stays the plug-in
     error. The interval holds the true error; it is widened by how far scores inside a cell may be from its middle.
     """
     records = float(table.totals.sum())
@@ -67,7 +67,7 @@ def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95
     noise = table.covariance(weights)
     squares = weighed(_square_weights(table, pieces, bins), table.held)
     sampling = np.maximum(squares - gaps**2 / records, 0.0)
-    cleared = np.sqrt(np.maximum(gaps**2 - np.diag(noise), 0.0))
+    cleared = unfolded(gaps, np.diag(noise))
     bounds = absolute_sum_interval(gaps, noise + np.diag(sampling), level)
     value = min(float(cleared.sum()) / records, 1.0)
     held = table.held.sum(axis=0)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedcalib.binning import bin_edges
 from fedcalib.errors import InputError
+from fedcalib.metrics.absolute_sum import unfolded
 from fedcalib.metrics.score_table import CERTAIN, ScoreTable
 from fedcalib.metrics.table_bins import gap_weights_of
 from fedcalib.planning.score_model import ScoreModel
@@ -81,7 +82,7 @@ class CalibrationError(Figure):
         noise = table.variance(weights)
         records = counts.sum(axis=(1, 2))
         known = records > max(CERTAIN * float(table.doubts[2]), 0.0)
-        cleared = np.sqrt(np.maximum(gaps**2 - noise, 0.0)).sum(axis=1)
+        cleared = unfolded(gaps, noise).sum(axis=1)
         return np.where(known, np.minimum(cleared / np.where(known, records, 1.0), 1.0), np.nan)
 
 

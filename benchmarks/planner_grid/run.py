@@ -1,0 +1,77 @@
+"""Is the planner right? Its forecasts against real runs, over clients, epsilon, models and metrics.
+
+Run with `python -m benchmarks.planner_grid.run`; writes results.csv beside itself. `ratio` is the forecast over the
+measured root mean square error; where the planner says that there is not enough data, `refused` shows how often the
+real runs gave no figure either.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+import fedcalib as fc
+from fedcalib.planning.metrics import figure
+from fedcalib.planning.study import MODELS
+
+HERE = Path(__file__).parent
+RUNS = {1_000: 300, 10_000: 200, 100_000: 100, 1_000_000: 60}
+EPSILONS = (0.1, 0.5, 1.0, 5.0)
+NAMES = ("auc", "accuracy", "precision", "recall", "ece")
+SCORES = fc.ScoreModel()
+TREE = fc.ScoreTree(4, 4)
+
+
+def federation(clients: int, seed: int) -> fc.Federation:
+    scores, labels = SCORES.draw(clients, np.random.default_rng(seed))
+    return fc.Federation(fc.Records.of_scores(scores, labels), np.arange(clients + 1))
+
+
+def figures(drawn: fc.Federation, privacy: fc.Privacy, seed: int) -> list[float]:
+    found = fc.run(fc.ScoreCurves(TREE), fc.InProcess(drawn), privacy, randomness=fc.Simulated(seed)).artifact
+    rates = (found.accuracy(0.5), found.precision(0.5), found.recall(0.5))
+    return [found.auc.value, *(rate.value for rate in rates), found.ece().value]
+
+
+def cells() -> list[tuple[str, float]]:
+    return [("secagg", 1.0)] + [(model, epsilon) for model in ("distributed", "local") for epsilon in EPSILONS]
+
+
+def main() -> None:
+    rows = []
+    for clients, runs in RUNS.items():
+        values = {cell: np.empty((runs, len(NAMES))) for cell in cells()}
+        for run in range(runs):
+            drawn = federation(clients, 77_000 + run)
+            for model, epsilon in cells():
+                values[model, epsilon][run] = figures(drawn, MODELS[model](epsilon), run)
+        for (model, epsilon), measured in values.items():
+            for name, column in zip(NAMES, measured.T, strict=True):
+                forecast = fc.Study(name, model, SCORES, TREE).forecast(clients, epsilon)
+                off = column[~np.isnan(column)] - figure(name).truth(SCORES)
+                error = float(np.sqrt(np.mean(off**2))) if off.size else float("nan")
+                rows.append(
+                    {
+                        "clients": clients, "model": model, "epsilon": "" if model == "secagg" else epsilon,
+                        "metric": name, "forecast": f"{forecast.error:.4g}", "measured": f"{error:.4g}",
+                        "ratio": f"{forecast.error / error:.3f}" if error > 0 else "", "enough": forecast.enough,
+                        "forecast_refused": f"{forecast.refused:.3f}", "refused": f"{np.isnan(column).mean():.3f}",
+                    }
+                )  # fmt: skip
+        print(clients, flush=True)
+        _write(rows)
+    told = [float(row["ratio"]) for row in rows if row["enough"] and row["ratio"]]
+    print(f"{len(told)} forecasts, ratios from {min(told):.2f} to {max(told):.2f}")
+
+
+def _write(rows: list[dict[str, object]]) -> None:
+    with (HERE / "results.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
