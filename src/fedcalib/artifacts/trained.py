@@ -23,7 +23,7 @@ class Trained(Scorer):
 
     network: Network
     weights: Floats  # (size,)
-    column: str = "inputs"
+    column: str | None = "inputs"
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.weights).all():

@@ -32,12 +32,12 @@ class FedAvg(Method[Trained]):
 
     network: Network
     rounds: int = 10
-    training: LocalTraining = LocalTraining()  # noqa: RUF009 - frozen
+    training: LocalTraining = LocalTraining()
     rate: float = 1.0
     clip: float = 10.0
     largest: int | None = None
     seed: int = 0
-    column: str = "inputs"
+    column: str | None = "inputs"
     initial: Trained | None = None
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.queries import one_by_one
 from fedcalib.query import Block, Bound, ClientQuery, ClientTerms
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation, Records
@@ -33,7 +34,7 @@ class LocalUpdate(ClientQuery):
     training: LocalTraining
     clip: float
     largest: int | None = None
-    column: str = "inputs"
+    column: str | None = "inputs"
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf") or not np.isfinite(self.weights).all():
@@ -65,17 +66,9 @@ class LocalUpdate(ClientQuery):
         return np.concatenate([weight * change, [weight]])
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Add up one client after the other, so that only one change is held at a time."""
-        total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
-        for term in self._each(federation, randomness):
-            total += term if scale is None else np.trunc(term * scale).astype(np.int64)
-        return total
+        """Add up one client after the other."""
+        return one_by_one.total(self, federation, randomness, scale)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Give one client's change after the other."""
-        for term in self._each(federation, randomness):
-            yield ClientTerms(1, np.zeros(self.size, dtype=np.int64), np.arange(self.size), term)
-
-    def _each(self, federation: Federation, randomness: Randomness) -> Iterator[Floats]:
-        for client, records in enumerate(federation.clients()):
-            yield self.term(records, randomness.derive("term", client).generator())
+        """Give one client after the other."""
+        return one_by_one.by_client(self, federation, randomness)

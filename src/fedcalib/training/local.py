@@ -99,11 +99,11 @@ class LocalTraining:
         for _ in range(self.epochs):
             for rows in batches(len(labels), self.batch, rng):
                 slope = session.gradient(inputs[rows], labels[rows])[: network.trainable]
-                self._draw(network, slope, session.weights, weights)
+                self.draw(network, slope, session.weights, weights)
                 update(session.weights[: network.trainable], slope)
         return session
 
-    def _draw(self, network: Network, slope: Floats, weights: Floats, started: Floats) -> None:
+    def draw(self, network: Network, slope: Floats, weights: Floats, started: Floats) -> None:
         """Add the pulls to a gradient, in place."""
         if self.decay:
             slope += (self.decay * weights[: len(slope)]).astype(slope.dtype, copy=False)

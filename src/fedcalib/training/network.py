@@ -76,8 +76,10 @@ class Network(ABC):
         """Say where the last linear layer's matrix and shift lie in the vector."""
 
 
-def inputs_of(records: Records, column: str) -> Array:
-    """Give the column that a network reads."""
+def inputs_of(records: Records, column: str | None) -> Array:
+    """Give the column that a network reads; without one, the logits, kept to what arithmetic can bear."""
+    if column is None:
+        return np.clip(np.asarray(records.logits, dtype=np.float64), -1e6, 1e6)
     if column not in records.extra:
         raise InputError(
             f"Expected a column '{column}' beside the scores, found {sorted(records.extra) or 'none'}; "

@@ -1,0 +1,99 @@
+"""FL-SWAG: clients send Gaussians over weights as natural parameters; their product is the global posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from fedcalib.answer import Answer
+from fedcalib.artifacts.trained import Trained
+from fedcalib.artifacts.weight_posterior import WeightPosterior
+from fedcalib.errors import InputError
+from fedcalib.method import Flow, Method
+from fedcalib.queries.local_posterior import LocalPosterior
+from fedcalib.records import Schema
+from fedcalib.training.network import Network
+from fedcalib.training.posterior import Curvature, PosteriorRecipe
+from fedcalib.training.product import from_sketch, probes, solved
+from fedcalib.types import Floats
+
+_FARTHEST = 1e9
+
+
+@final
+@dataclass(frozen=True)
+class FLSWAG(Method[WeightPosterior]):
+    """Multiply the clients' posteriors over a network's weights, with the prior counted once.
+
+    `recipe` says how a client comes to its Gaussian: `Trajectory` is SWAG as on the slides, `Curvature` a Laplace
+    approximation whose precisions add up. `prior` is the prior's precision. `width` is the number of public directions
+    along which low-rank parts are told, so that they too pass through a secure sum: exact from clients times rank on.
+    `scatter` widens the product by how much clients' means disagree. More `rounds` start again from the mean, taking
+    the share `step` of the way. For a frozen body, use the features' column and `SoftmaxRegression`.
+    """
+
+    network: Network
+    recipe: PosteriorRecipe = Curvature()
+    prior: float = 1.0
+    rounds: int = 1
+    step: float = 1.0
+    width: int = 0
+    scatter: bool = False
+    most: float = 1e6
+    reach: float = 10.0
+    samples: int = 30
+    seed: int = 0
+    column: str | None = "inputs"
+    initial: Trained | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or not 0 < self.step <= 1 or not self.prior >= 0 or self.samples < 1:
+            raise InputError("Expected rounds and samples above 0, a step up to 1 and no negative prior, found others.")
+
+    def protocol(self, schema: Schema) -> Flow[WeightPosterior]:
+        """Ask for sums of natural parameters, about the mean so far."""
+        if self.network.outputs != schema.classes:
+            raise InputError(f"Expected a network for {schema.classes} classes, found one for {self.network.outputs}.")
+        start = self.network.start(self.seed) if self.initial is None else self.initial.weights
+        weights = start.astype(np.float64)
+        for _ in range(self.rounds):
+            query = LocalPosterior(
+                self.network,
+                weights,
+                self.recipe,
+                self.prior,
+                self.most,
+                self.reach,
+                self.width,
+                self.seed,
+                self.column,
+            )
+            answer = yield query
+            found = self.posterior(query, answer)
+            weights = np.clip(weights + self.step * (found.mean - weights), -_FARTHEST, _FARTHEST)
+        return found
+
+    def posterior(self, query: LocalPosterior, answer: Answer) -> WeightPosterior:
+        """Multiply, and take out the prior that each client but one counted too much."""
+        clients = max(answer.clients or 0, 1)
+        least = max(self.prior, 1e-6)
+        precision = np.maximum(answer["precision"] * self.most - (clients - 1) * self.prior, least)
+        pull = answer["pull"] * self.most * self.reach + (clients - 1) * self.prior * query.weights
+        factors = self._factors(answer, len(precision))
+        mean = query.weights + solved(precision, factors, pull)
+        apart = self._apart(answer, clients) if self.scatter else np.zeros_like(mean)
+        mean = np.clip(np.nan_to_num(mean), -_FARTHEST, _FARTHEST)
+        return WeightPosterior(self.network, mean, precision, factors, apart, 1.0, self.samples, self.seed, self.column)
+
+    def _factors(self, answer: Answer, size: int) -> Floats:
+        if not self.width:
+            return np.zeros((size, 0))
+        return from_sketch(answer["sketch"] * self.most, probes(size, self.width, self.seed))
+
+    def _apart(self, answer: Answer, clients: int) -> Floats:
+        """Estimate the variance of a mean over clients whose means differ."""
+        mean, square = answer["offset"] / clients, answer["square"] / clients
+        apart: Floats = self.reach**2 * np.maximum(square - mean**2, 0) / clients
+        return apart
