@@ -1,0 +1,104 @@
+"""The experiments: rates against height and clients, AUC against buckets, calibration against bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import fedcalib as fc
+from benchmarks.cormode_markov.baselines import RawTree
+from benchmarks.releases import release
+from fedcalib.binning import bin_index
+from fedcalib.metrics import roc_auc
+from fedcalib.metrics.calibration import binary_ece
+from fedcalib.metrics.ranking import auc_of_counts
+from fedcalib.metrics.score_buckets import Buckets
+from fedcalib.metrics.table_rates import accuracy, precision, recall
+from fedcalib.metrics.thresholds import confusion
+
+THRESHOLDS = np.arange(1, 11) / 11
+MODELS: dict[str, fc.Privacy] = {
+    "no noise": fc.SecAgg(),
+    "DistDP eps=1": fc.DistributedDP(1.0),
+    "LocalDP eps=5": fc.LocalDP(5.0),
+}
+RATES = ("precision", "recall", "accuracy")
+Row = dict[str, Any]
+
+
+def leaves_of(scores: np.ndarray, labels: np.ndarray, height: int) -> np.ndarray:
+    cells = bin_index(scores, 2**height) + labels * 2**height
+    return np.bincount(cells, minlength=2 ** (height + 1)).reshape(2, -1)
+
+
+def raw_tree(leaves: np.ndarray, model: str, seed: int) -> RawTree:
+    if model == "no noise":
+        return RawTree.exact(leaves)
+    return RawTree.distributed(leaves, 1.0, seed) if model.startswith("Dist") else RawTree.local(leaves, 5.0, seed)
+
+
+def rate_errors(scores: np.ndarray, labels: np.ndarray, height: int, model: str, runs: int) -> Iterator[Row]:
+    """Absolute errors of precision, recall and accuracy at ten thresholds, ours and as published."""
+    exact = confusion(scores, labels, THRESHOLDS)
+    truth = np.stack([exact.precision, exact.recall, exact.accuracy])
+    leaves = leaves_of(scores, labels, height)
+    for run in range(1 if model == "no noise" else runs):
+        found = release(leaves, fc.ScoreTree(2, height), MODELS[model], run)
+        ours = np.stack([rate(found, THRESHOLDS).value for rate in (precision, recall, accuracy)])
+        raw = raw_tree(leaves, model, run)
+        published = np.array([raw.rates(t) for t in THRESHOLDS]).T
+        for name, values in (("ours", ours), ("published tree", published)):
+            for rate, errors in zip(RATES, np.abs(values - truth), strict=True):
+                yield {
+                    "clients": len(scores), "height": height, "model": model, "run": run, "estimator": name,
+                    "rate": rate, "mean": np.nanmean(errors), "median": np.nanmedian(errors),
+                    "worst": np.nanmax(errors), "unanswered": int(np.isnan(errors).sum()),
+                }  # fmt: skip
+
+
+def auc_errors(scores: np.ndarray, labels: np.ndarray, buckets: int, model: str, runs: int) -> Iterator[Row]:
+    """Errors of the AUC from equi-depth buckets, ours, as published, and uniform ones."""
+    exact = roc_auc(scores, labels)
+    height = 16 if model == "no noise" else 10
+    leaves = leaves_of(scores, labels, height)
+    for run in range(1 if model == "no noise" else runs):
+        table = release(leaves, fc.ScoreTree(4, height // 2), MODELS[model], run)
+        even = Buckets.even(table, buckets)
+        raw = raw_tree(leaves, model, run)
+        values = {
+            "ours": auc_of_counts(even.positive, even.negative),
+            "ours, all leaves": auc_of_counts(table.counts[1], table.counts[0]),
+            "published tree": raw.auc(buckets),
+            "uniform buckets": raw.auc(buckets, uniform=True),
+        }
+        for name, value in values.items():
+            yield {
+                "clients": len(scores), "buckets": buckets, "model": model, "run": run, "estimator": name,
+                "error": abs(value - exact),
+            }  # fmt: skip
+
+
+def calibration_errors(scores: np.ndarray, labels: np.ndarray, bins: tuple[int, ...], model: str) -> Iterator[Row]:
+    """Calibration error on one half of what the other half fitted, with as many buckets as bins, as published."""
+    half = np.random.default_rng(1).random(len(scores)) < 0.5
+    kept, held = (scores[half], labels[half]), (scores[~half], labels[~half])
+    table = release(leaves_of(*kept, 10), fc.ScoreTree(), MODELS[model], 0)
+    base = roc_auc(*held)
+    for count in bins:
+        methods = {
+            "none": None,
+            "quantile binning": fc.QuantileBinning(buckets=count),
+            "quantile binning, default": fc.QuantileBinning(),
+            "BBQ": fc.BinaryBBQ(levels=max(int(np.log2(count)), 1)),
+            "isotonic": fc.IsotonicBuckets(),
+            "Platt": fc.PlattScaling(),
+            "beta": fc.BetaScaling(),
+        }
+        for name, method in methods.items():
+            mapped = held[0] if method is None else method.fit(table)(held[0])
+            yield {
+                "clients": len(kept[0]), "bins": count, "model": model, "calibrator": name,
+                "ece": binary_ece(mapped, held[1], count), "auc_change": roc_auc(mapped, held[1]) - base,
+            }  # fmt: skip
