@@ -18,9 +18,7 @@ MECHANISMS = (
     *("Exact", "FixedPoint", "PolyaShares", "GaussianShares"),
     *("ClippedGaussian", "LaplaceTerms", "RandomisedReports"),
 )
-GENEROUS = Policy(
-    mechanisms=MECHANISMS, epsilon_a_query=1e6, epsilon_a_run=1e6, epsilon_a_year=1e6, fewest_records=0
-)
+GENEROUS = Policy(mechanisms=MECHANISMS, epsilon_a_query=1e6, epsilon_a_run=1e6, epsilon_a_year=1e6, fewest_records=0)
 
 
 def names(count: int) -> list[str]:

@@ -16,7 +16,10 @@ from fedcalib.errors import TranscriptError
 @final
 @dataclass(frozen=True)
 class SavedSum:
-    """Which step a setup is at, and how far it came: vectors were asked for, or the survivors are fixed."""
+    """Which step a setup is at, and how far it came.
+
+    `server` is empty while keys are exchanged; then vectors are asked for, until the survivors are `fixed`.
+    """
 
     setup: int
     step: int

@@ -45,7 +45,7 @@ class SecureSums:
         saved = recall(self.state, self.outline.run)
         if saved is not None:
             self._setup = max(self._setup, saved.setup)
-            if saved.step == step.index and saved.attempt < step.attempt:
+            if saved.server and saved.step == step.index and saved.attempt < step.attempt:
                 resumed = self._resumed(saved, step, questions)
                 if resumed is not None:
                     return resumed
@@ -67,6 +67,8 @@ class SecureSums:
         """Find a setup that has masks for this attempt, or make one."""
         if self._server is None or (step.index, step.attempt) not in _prepared(self._server):
             self._setup += 1
+            # sites accept a setup's number once, so it is spent before it is sent
+            save(self.state, self.outline.run, SavedSum(self._setup, step.index, step.attempt, False, ""))
             self._server = self._set_up(self._plan(step), questions)
         return self._server
 

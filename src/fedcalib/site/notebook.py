@@ -80,12 +80,17 @@ class OnDisk(Notebook):
         """Debit this year's account, one for each unit and adjacency."""
         account = f"{datetime.now(UTC).year} {spending.unit} {spending.adjacency}"
         try:
-            stands = self.ledger.account(account)
-            if stands.epsilon_limit is None or float(stands.epsilon_limit) != most:
-                self.ledger.limit(account, most, 1)
+            self._limit(account, most)
             self.ledger.debit(run, account, spending, attempt=attempt)
         except BudgetError as error:
             raise Refusal("budget", str(error)) from error
+
+    def _limit(self, account: str, most: float) -> None:
+        """Let the ledger hold what the policy says today."""
+        known = Path(self.ledger.path).exists()
+        limit = self.ledger.account(account).epsilon_limit if known else None
+        if limit is None or float(limit) != most:
+            self.ledger.limit(account, most, 1)
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the log."""
