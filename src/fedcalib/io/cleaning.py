@@ -123,6 +123,27 @@ class Batch:
             )
         return np.where(known, values, 0).astype(np.int64), known
 
+    def days(self, column: str) -> tuple[Ints, Bools]:
+        """Read days, (n,), and say which rows have one: numbers as they are, dates as days since 1970."""
+        import pyarrow as pa
+        from pyarrow import compute, types
+
+        array = _plain(self.columns[column])
+        if types.is_temporal(array.type) or (_is_text(array) and len(array) and "-" in str(array[0])):
+            try:
+                dates = compute.cast(compute.cast(array, pa.timestamp("s"), safe=False), pa.date32(), safe=False)
+            except pa.ArrowInvalid as error:
+                raise InputError(
+                    f"Expected dates such as 2024-03-31 in column '{column}' of {self.file}, found others."
+                ) from error
+            values: Floats = compute.fill_null(
+                compute.cast(compute.cast(dates, pa.int32()), pa.float64()), float("nan")
+            ).to_numpy(zero_copy_only=False)
+        else:
+            values = self.numbers(column)
+        known: Bools = np.isfinite(values)
+        return np.floor(np.where(known, values, 0)).astype(np.int64), known
+
     def _truths(self, column: str) -> Floats:
         from pyarrow import compute
 

@@ -25,6 +25,7 @@ class Layout:
     label: str | None
     site: str | None
     unit: str | None
+    time: str | None = None
 
     @property
     def classes(self) -> int:
@@ -34,7 +35,7 @@ class Layout:
     @property
     def needed(self) -> tuple[str, ...]:
         """List every column to read, each once."""
-        others = (name for name in (self.label, self.site, self.unit) if name is not None)
+        others = (name for name in (self.label, self.site, self.unit, self.time) if name is not None)
         return tuple(dict.fromkeys((*self.scores, *others)))
 
 
@@ -46,6 +47,7 @@ class Columns:
     At most one of `score` (the probability of class 1), `logits` and `probs` is stated; the latter two are a pattern
     such as 'logit_*', whose star stands for the class number from 0, or the names themselves in order. When none is
     stated, the files must hold the usual names of exactly one of them. `label` None means that no labels are needed.
+    `time` names a column of dates or of numbered days.
     """
 
     score: str | None = None
@@ -54,6 +56,7 @@ class Columns:
     label: str | None = "label"
     site: str | None = None
     unit: str | None = None
+    time: str | None = None
 
     def __post_init__(self) -> None:
         stated = [name for name in ("score", "logits", "probs") if getattr(self, name) is not None]
@@ -67,7 +70,8 @@ class Columns:
         site = _SITE if self.site is None and _SITE in names else self.site
         site = None if site is None else _one(site, names, file, "site")
         unit = None if self.unit is None else _one(self.unit, names, file, "unit")
-        return Layout(scores, are_logits, label, site, unit)
+        time = None if self.time is None else _one(self.time, names, file, "time")
+        return Layout(scores, are_logits, label, site, unit, time)
 
     def _scores(self, names: Sequence[str], file: str) -> tuple[tuple[str, ...], bool]:
         if self.score is not None:

@@ -151,6 +151,7 @@ class _Heap:
     labels: list[Array] = field(default_factory=list)
     owner: list[Array] = field(default_factory=list)
     units: list[Any] = field(default_factory=list)  # Arrow arrays of text
+    days: list[Array] = field(default_factory=list)
     sites: dict[str, int] = field(default_factory=dict)
     rows: int = 0
 
@@ -167,7 +168,8 @@ class _Heap:
         rank = np.empty(len(names), dtype=np.int64)
         rank[[self.sites[name] for name in names]] = np.arange(len(names))
         unit = self._units() if layout.unit is not None else None
-        records = Records(_joined(self.given), _joined(self.labels), layout.are_logits, unit)
+        extra = {} if layout.time is None else {"time": _joined(self.days)}
+        records = Records(_joined(self.given), _joined(self.labels), layout.are_logits, unit, extra)
         return Federation.grouped(records, rank[_joined(self.owner)], len(names), names)
 
     def _units(self) -> Ints:
@@ -208,6 +210,10 @@ def _add(batch: Batch, layout: Layout, stem: str, heap: _Heap) -> Bools:
     given, finite = batch.scores(layout)
     labels, known = batch.labels(str(layout.label), layout.classes)
     good: Bools = finite & known
+    if layout.time is not None:
+        days, dated = batch.days(layout.time)
+        good &= dated
+        heap.days.append(days[good])
     if layout.site is None:
         owner = np.full(len(good), heap.sites[stem], dtype=np.int64)
     else:
@@ -225,6 +231,8 @@ def _culprit(batch: Batch, layout: Layout, row: int) -> str:
     for name in layout.scores:
         if not np.isfinite(batch.numbers(name)[row]):
             return batch.place(name, row)
+    if layout.time is not None and batch.labels(str(layout.label), layout.classes)[1][row]:
+        return batch.place(layout.time, row)
     return batch.place(str(layout.label), row)
 
 
