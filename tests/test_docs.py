@@ -75,8 +75,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 NAMES = ROOT / "docs" / "reference" / "names.md"
 INTRODUCTION = """# Every public name
 
-What `import fedcalib as fc` offers, with the first line of each docstring. Written by `python -m tests.test_docs`; a test
-keeps it true.
+What `import fedcalib as fc` offers, with the first line of each docstring. Written by `python -m tests.test_docs`; a
+test keeps it true.
 
 | name | what it is |
 |---|---|
