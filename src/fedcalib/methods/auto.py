@@ -24,6 +24,7 @@ from fedcalib.records import Schema
 
 HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
 ENOUGH: Final = 500.0  # units times epsilon from which offsets by class are worth their share of the budget
+_SCANT = 75.0  # units times epsilon below which a shorter range of temperatures costs less than its noise saves
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
 
 
@@ -75,7 +76,7 @@ class Auto(Method[Calibrator]):
         if strength < HOPELESS:
             return ()
         if strength < ENOUGH:
-            return (self._temperature(breadth=1.0, weight=1.0),)
+            return (self._temperature(breadth=1.0, weight=1.0, highest=4.0 if strength >= _SCANT else 3.0),)
         return self._temperature(breadth=2.0, weight=0.2), ResidualBinning(
             typical_records=self._typical, weight=0.8, spread_share=0.2
         )
@@ -88,8 +89,10 @@ class Auto(Method[Calibrator]):
         units = schema.clients * (self._typical if self.unit == "record" else 1.0)
         return units * (self.epsilon or 0.0)
 
-    def _temperature(self, breadth: float, weight: float) -> OneShotTemperature:
-        return OneShotTemperature(lowest=0.7, doubt=2.0, breadth=breadth, weight=weight, typical_records=self._typical)
+    def _temperature(self, breadth: float, weight: float, highest: float = 4.0) -> OneShotTemperature:
+        return OneShotTemperature(
+            lowest=0.7, highest=highest, breadth=breadth, weight=weight, typical_records=self._typical
+        )
 
     def _private_clip(self, schema: Schema) -> Flow[float | None]:
         """Find how much a client may add where nobody guessed; a question of its own, paid for."""

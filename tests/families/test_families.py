@@ -1,0 +1,150 @@
+"""Families know their own slopes, keep the order where they promise to, and start at the identity."""
+
+from __future__ import annotations
+
+from math import expm1, log
+
+import numpy as np
+import pytest
+
+import fedcalib as fc
+from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector
+from fedcalib.families.affine import MatrixFamily, TemperatureFamily, VectorFamily
+from fedcalib.families.family import Family
+from fedcalib.families.order_preserving import OrderPreservingNetworkFamily, OrderPreservingVectorFamily
+from fedcalib.queries.local_fit import LocalFit
+from fedcalib.records import softmax
+from tests.contract.subjects import federation
+
+FAMILIES = [
+    TemperatureFamily(),
+    TemperatureFamily(logarithm=True),
+    VectorFamily(),
+    MatrixFamily(),
+    OrderPreservingVectorFamily(),
+    OrderPreservingNetworkFamily(hidden=6),
+]
+EACH = pytest.mark.parametrize("family", FAMILIES, ids=repr)
+BY_CLASS = pytest.mark.parametrize("family", [VectorFamily(), OrderPreservingVectorFamily()], ids=repr)
+
+
+def records(classes: int = 4, n: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(0, 2, (n, classes)), rng.integers(classes, size=n)
+
+
+def nearby(family: Family, classes: int, seed: int) -> np.ndarray:
+    start = family.start(classes)
+    return start + np.random.default_rng(seed).normal(0, 0.2, start.shape)
+
+
+@EACH
+def test_the_start_is_the_identity(family: Family) -> None:
+    logits, _ = records()
+    np.testing.assert_allclose(family.artifact(family.start(4), 4).from_logits(logits), softmax(logits), atol=1e-14)
+
+
+@EACH
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_agree_with_finite_differences(family: Family, seed: int) -> None:
+    logits, labels = records(seed=seed)
+    at = nearby(family, 4, seed)
+    gradient = family.loss(at, logits, labels)[1]
+    chosen = np.random.default_rng(seed).choice(len(at), min(len(at), 25), replace=False)
+    for index in chosen:
+        step = np.zeros_like(at)
+        step[index] = 1e-5
+        change = family.loss(at + step, logits, labels)[0] - family.loss(at - step, logits, labels)[0]
+        assert gradient[index] == pytest.approx(change / 2e-5, rel=1e-4, abs=1e-4)
+
+
+@EACH
+def test_the_loss_is_the_log_loss_of_the_artifact(family: Family) -> None:
+    logits, labels = records()
+    at = nearby(family, 4, 5)
+    probs = family.artifact(at, 4).from_logits(logits)
+    expected = -np.log(probs[np.arange(len(labels)), labels]).sum()
+    assert family.loss(at, logits, labels)[0] == pytest.approx(expected, rel=1e-9)
+
+
+@BY_CLASS
+def test_jacobians_agree_with_finite_differences(family: Family) -> None:
+    logits, _ = records()
+    at = nearby(family, 4, 1)
+    slopes = family.jacobian(at, logits)[1]
+    for index in range(len(at)):
+        step = np.zeros_like(at)
+        step[index] = 1e-6
+        change = family.jacobian(at + step, logits)[0] - family.jacobian(at - step, logits)[0]
+        np.testing.assert_allclose(slopes[:, :, index], change / 2e-6, atol=1e-6)
+
+
+@BY_CLASS
+def test_records_gradients_add_up_and_curvature_is_that_of_the_jacobian(family: Family) -> None:
+    logits, labels = records(6)
+    at = nearby(family, 6, 2)
+    gradient, curvature = family.by_class(at, logits, labels)
+    np.testing.assert_allclose(gradient.sum(axis=0), family.loss(at, logits, labels)[1], atol=1e-9)
+    slow_gradient, slow_curvature = Family.by_class(family, at, logits, labels)
+    np.testing.assert_allclose(gradient, slow_gradient, atol=1e-9)
+    np.testing.assert_allclose(curvature, slow_curvature, atol=1e-9)
+
+
+def test_families_without_jacobian_say_so() -> None:
+    with pytest.raises(fc.errors.InputError, match="local fits"):
+        MatrixFamily().jacobian(MatrixFamily().start(3), np.zeros((1, 3)))
+
+
+def order_preserving(classes: int, seed: int) -> list[fc.Calibrator]:
+    rng = np.random.default_rng(seed)
+    vector = OrderPreservingVector(tuple(rng.normal(0, 1, classes)), tuple(rng.normal(0, 3, classes)))
+    shapes = OrderPreservingNetworkFamily(hidden=5).shapes(classes)
+    network = OrderPreservingNetwork(
+        tuple(rng.normal(0, 1, shape) for shape in shapes), tuple(rng.normal(0, 1, shape[0]) for shape in shapes)
+    )
+    return [vector, network]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_order_preserving_maps_keep_ranking_and_ties(classes: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits = np.round(rng.normal(0, 3, (10_000, classes)), 1)  # rounded, so that many are tied
+    for calibrator in order_preserving(classes, seed):
+        out = calibrator.from_logits(logits)
+        for i in range(classes):
+            for j in range(i):
+                tied = logits[:, i] == logits[:, j]
+                assert (out[tied, i] == out[tied, j]).all()
+                above = logits[:, i] > logits[:, j]
+                assert (out[above, i] >= out[above, j]).all()
+        held = out[np.arange(len(out)), logits.argmax(axis=1)]
+        assert (held == out.max(axis=1)).all()  # equal where a stretched gap is below the last digit, never less
+
+
+def test_vectors_of_the_order_preserving_map() -> None:
+    logits, _ = records(7, 300)
+    flat = OrderPreservingVector((0.0,) * 7, (log(expm1(1.0)),) * 7)
+    np.testing.assert_allclose(flat.from_logits(logits), softmax(logits), atol=1e-15)
+    warm = OrderPreservingVector((0.0,) * 7, (log(expm1(1 / 1.7)),) * 7)
+    np.testing.assert_allclose(warm.from_logits(logits), softmax(logits / 1.7), atol=1e-14)
+
+
+def test_messages_have_the_published_lengths() -> None:
+    schema = fc.Schema(classes=10, clients=100)
+    sizes = {
+        method: fc.Plan.of(method, schema).queries[0].size
+        for method in (fc.FedTemp(), fc.FedVector(), fc.FedMatrix(), fc.FedOPVector(), fc.FedCal())
+    }
+    assert list(sizes.values()) == [1, 20, 110, 20, 5514]
+
+
+@EACH
+def test_all_clients_at_once_equal_one_at_a_time(family: Family) -> None:
+    data = federation(3, clients=9, records=150)
+    query = LocalFit(family, tuple(family.start(3).tolist()), 0.5, 1.0, 20)
+    source = fc.Simulated(3)
+    together = query.terms(data, source)
+    for client, held in enumerate(data.clients()):
+        alone = query.term(held, source.derive("term", client).generator())
+        np.testing.assert_allclose(together[client], alone, atol=1e-8)
