@@ -132,8 +132,11 @@ def mixed(taught: Sequence[Calibrator]) -> Calibrator:
 def together(spent: Sequence[Spending]) -> Spending:
     """Say what windows of different records cost together: the dearest for records, the sum for clients."""
     dearest = max(spent, key=lambda one: one.epsilon or 0.0)
-    if dearest.epsilon is None or dearest.unit == "record":
+    if dearest.epsilon is None or len(spent) == 1:
         return dearest
+    if dearest.unit == "record":
+        told = f"{len(spent)} windows hold different records, so together they cost what the dearest does. "
+        return replace(dearest, statement=told + dearest.statement)
     epsilon, delta = sum(one.epsilon or 0.0 for one in spent), sum(one.delta or 0.0 for one in spent)
     told = f"Over {len(spent)} windows in which clients come again: epsilon = {epsilon:.6g}, delta = {delta:.6g}. "
     return replace(dearest, epsilon=epsilon, delta=delta, statement=f"{told}Of one window: {dearest.statement}")

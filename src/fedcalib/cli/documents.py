@@ -30,10 +30,11 @@ def spending(spent: Spending) -> dict[str, Any]:
 
 def metrics(report: MetricsReport | None) -> dict[str, Any] | None:
     """Write the headline metrics as data, with null for what is missing."""
-    return None if report is None else {name: _measured(getattr(report, name)) for name in METRICS}
+    return None if report is None else {name: measured(getattr(report, name)) for name in METRICS}
 
 
-def _measured(measured: Any) -> dict[str, float | None] | None:
+def measured(measured: Any) -> dict[str, float | None] | None:
+    """Write a figure with its interval as data, with null for what is missing or not finite."""
     if measured is None:
         return None
     values = {"value": measured.value, "low": measured.low, "high": measured.high}
