@@ -61,7 +61,7 @@ def measured(scorer: Scorer, test: fc.Records) -> dict[str, object]:
     }
 
 
-def case(data: str, directory: str, alpha: float, seed: int, base: str, told: argparse.Namespace) -> list[dict]:
+def case(data: str, directory: str, alpha: float, seed: int, *, base: str, told: argparse.Namespace) -> list[dict]:
     """Train one model and repair it in every way."""
     loaded = LOADERS[data](directory)
     rows = np.random.default_rng(seed).permutation(np.flatnonzero(~loaded.test))[: told.records]
@@ -132,7 +132,7 @@ def main() -> None:
             for alpha in told.alpha or (0.05, 0.1, 0.5):
                 for base in told.base or BASES:
                     if not table.has(data=data, alpha=alpha, seed=seed, base=base):
-                        for row in case(data, directory, alpha, seed, base, told):
+                        for row in case(data, directory, alpha, seed, base=base, told=told):
                             table.add(row)
                         plot(table)
 

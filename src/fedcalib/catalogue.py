@@ -141,6 +141,7 @@ _HOME = {
     "FLSWAG": "methods.fl_swag",
     # artifacts
     "Trained": "artifacts.trained",
+    "Ensemble": "artifacts.ensemble",
     "Head": "artifacts.head",
     "Representation": "artifacts.head",
     "ClassGaussians": "artifacts.gaussians",

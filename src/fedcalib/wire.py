@@ -114,6 +114,8 @@ def _decode_dataclass(data: Mapping[str, Any], lookup: Callable[[str], type], de
     if not isinstance(name, str) or not isinstance(fields, dict):
         raise WireError("Expected a type name and its fields, found something else.")
     cls = lookup(name)
+    if not dataclasses.is_dataclass(cls):
+        raise WireError(f"Expected a type that can be sent, found {name}, which sites only name.")
     known = {field.name for field in dataclasses.fields(cls)}
     if not set(fields) <= known:
         raise WireError(f"Expected the fields {sorted(known)} of {name}, found {sorted(set(fields) - known)[:5]} too.")

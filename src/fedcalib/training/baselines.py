@@ -1,0 +1,39 @@
+"""What federated averaging is compared with: each client alone, and averages of their predictions or weights.
+
+These hold every client's model at once, so they are for comparison and not for a federation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcalib.artifacts.ensemble import Ensemble
+from fedcalib.artifacts.trained import Trained
+from fedcalib.records import Federation
+from fedcalib.training.local import LocalTraining
+from fedcalib.training.network import Network, inputs_of
+from fedcalib.types import Floats
+
+
+def alone(
+    network: Network, federation: Federation, training: LocalTraining, *, weights: Floats, seed: int,
+    column: str | None = "inputs",
+) -> tuple[Trained, ...]:  # fmt: skip
+    """Train one model a client, on its own records only."""
+    models = []
+    for client, held in enumerate(federation.clients()):
+        rng = np.random.default_rng((seed, client))
+        session = training.train(network, weights, inputs_of(held, column), held.labels, rng)
+        models.append(Trained(network, session.weights, column))
+    return tuple(models)
+
+
+def averaged_weights(models: tuple[Trained, ...], sizes: tuple[float, ...] | None = None) -> Trained:
+    """Average weights in one shot, all alike or by sizes: FedAvg and wFedAvg of the FL-SWAG slides."""
+    mean = np.average([model.weights for model in models], axis=0, weights=sizes)
+    return Trained(models[0].network, mean, models[0].column)
+
+
+def averaged_predictions(models: tuple[Trained, ...], sizes: tuple[float, ...] | None = None) -> Ensemble:
+    """Average predictions, all alike or by sizes: BayAvg and wBayAvg of the slides."""
+    return Ensemble.of(models, sizes)
