@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import isfinite
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib import wire
-from fedcalib.accounting import Composed, Parallel, epsilon
+from fedcalib.accounting import Composed, Event, Parallel, epsilon
 from fedcalib.cohort import FEWEST_CLIENTS, FEWEST_RECORDS, Cohort
 from fedcalib.errors import InputError
 from fedcalib.loop import Outline
@@ -86,7 +87,7 @@ class Policy:
             raise Refusal("cohort", f"Expected sums over {self.fewest_clients} clients, found {cohort.floor}.")
 
     def _accept_epsilon(self, query: Query, mechanism: Mechanism, cohort: Cohort) -> None:
-        event = mechanism.event(query, _counted(cohort))
+        event = event_of(query, mechanism, cohort)
         if event is None:
             return
         cost = epsilon([event], self.delta)
@@ -98,7 +99,7 @@ class Policy:
 
     def _accept_run(self, outline: Outline) -> Spending | None:
         pairs = zip(outline.queries, outline.mechanisms, strict=True)
-        events = [event for query, mechanism in pairs if (event := mechanism.event(query, _counted(outline.cohort)))]
+        events = [event for query, mechanism in pairs if (event := event_of(query, mechanism, outline.cohort))]
         if not events:
             return None
         once = outline.participation.appearances(len(outline.queries)) == 1
@@ -119,9 +120,24 @@ def _spending(outline: Outline, cost: float, delta: float) -> Spending:
     return Spending(names, unit, cost, delta, "replace-one" if local else "add/remove", False, statement)
 
 
-def _counted(cohort: Cohort) -> Cohort:
-    """Count every step as if this site took part for certain: it cannot check how the server draws."""
-    return replace(cohort, rate=1.0)
+def event_of(query: Query, mechanism: Mechanism, cohort: Cohort) -> Event | None:
+    """Say what an answer costs here; every step counts as if this site took part for certain.
+
+    It cannot check how the server draws. A mechanism that does not fit its query is refused.
+    """
+    with fitting():
+        return mechanism.event(query, replace(cohort, rate=1.0))
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Turn whatever an ill-fitting mechanism runs into, such as a block that it does not know, into a refusal."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError) as error:
+        raise Refusal(
+            "mechanism", f"Expected a mechanism that fits its query, found {type(error).__name__}."
+        ) from error
 
 
 def _names(data: Any) -> Iterator[str]:

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import TypeVar, final
 
 from fedcalib import catalogue, wire
+from fedcalib.cohort import Participation
 from fedcalib.errors import WireError
 from fedcalib.loop import Outline
+from fedcalib.privacy.model import Mechanism
 from fedcalib.query import Query
 from fedcalib.types import Array
 
@@ -60,6 +62,18 @@ class Begin:
     outline: Outline
     terms: str
 
+    def __post_init__(self) -> None:
+        outline = self.outline
+        sorts = (
+            *((query, Query) for query in outline.queries),
+            *((mechanism, Mechanism) for mechanism in outline.mechanisms),
+            (outline.participation, Participation),
+        )
+        if not outline.queries or len(outline.queries) != len(outline.mechanisms):
+            raise WireError("Expected an outline with one mechanism a query, found another number.")
+        if not all(isinstance(part, sort) for part, sort in sorts):
+            raise WireError("Expected queries, mechanisms and a participation in an outline, found something else.")
+
 
 @final
 @dataclass(frozen=True)
@@ -89,6 +103,10 @@ class Question:
     query: Query
     members: tuple[int, ...]
     request: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.query, Query) or self.step < 0 or self.attempt < 0:
+            raise WireError("Expected a query with its step and attempt, found something else.")
 
 
 @final

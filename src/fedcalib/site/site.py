@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fedcalib import __version__
-from fedcalib.errors import FedcalibError, PolicyError, WireError
+from fedcalib.errors import FedcalibError, InputError, PolicyError, RefusedError, WireError
 from fedcalib.loop import Outline
 from fedcalib.privacy.model import Mechanism
 from fedcalib.query import Query
@@ -22,7 +22,7 @@ from fedcalib.secagg import Policy as Caution
 from fedcalib.secagg.errors import ProtocolError
 from fedcalib.secagg.messages import MaskRequest, RosterView, Survivors, UnmaskRequest
 from fedcalib.site.notebook import Notebook
-from fedcalib.site.policy import Policy
+from fedcalib.site.policy import Policy, event_of, fitting
 from fedcalib.site.refusal import Refusal
 from fedcalib.site.requests import Agreed, Begin, Introduction, Question, Refused, Relay, Share, read, write
 from fedcalib.site.visit import Visit
@@ -112,7 +112,7 @@ class Site:
 
     def _check_records(self, outline: Outline) -> None:
         exact = any(
-            mechanism.event(query, outline.cohort) is None
+            event_of(query, mechanism, outline.cohort) is None
             for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True)
         )
         if exact and len(self.federation.records) < self.policy.fewest_records:
@@ -211,7 +211,8 @@ class Site:
 
 
 def _gathered(mechanism: Mechanism, query: Query, federation: Federation) -> Array:
-    return mechanism.gather(query, federation, Secure())
+    with fitting():
+        return mechanism.gather(query, federation, Secure())
 
 
 def _slots(visit: Visit) -> tuple[Any, ...]:
@@ -239,6 +240,8 @@ def _word(error: Exception) -> str:
         (WireError, "malformed"),
         (ProtocolError, "protocol"),
         (PolicyError, "cohort"),
+        (RefusedError, "declined"),
+        (InputError, "declined"),
         (OSError, "disk"),
     )
     if isinstance(error, Refusal):
