@@ -45,10 +45,13 @@ if TYPE_CHECKING:
     from fedcalib.methods.beta_scaling import BetaScaling as BetaScaling
     from fedcalib.methods.binary_bbq import BinaryBBQ as BinaryBBQ
     from fedcalib.methods.cbpe import CBPE as CBPE
+    from fedcalib.methods.ccvr import CCVR as CCVR
+    from fedcalib.methods.ccvr import FeatureGaussians as FeatureGaussians
     from fedcalib.methods.class_shares import ClassShares as ClassShares
     from fedcalib.methods.compare_models import CompareModels as CompareModels
     from fedcalib.methods.domain_temperatures import DomainTemperatures as DomainTemperatures
     from fedcalib.methods.ece_t import ECET as ECET
+    from fedcalib.methods.fed_avg import FedAvg as FedAvg
     from fedcalib.methods.fed_bbq import FedBBQ as FedBBQ
     from fedcalib.methods.fed_bin import FedBin as FedBin
     from fedcalib.methods.fed_scaling import FedCal as FedCal
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from fedcalib.methods.fed_scaling import FedTemp as FedTemp
     from fedcalib.methods.fed_scaling import FedVector as FedVector
     from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
+    from fedcalib.methods.fl_swag import FLSWAG as FLSWAG
     from fedcalib.methods.gradient_scaling import RidgeOPVector as RidgeOPVector
     from fedcalib.methods.gradient_scaling import RidgeVector as RidgeVector
     from fedcalib.methods.isotonic_buckets import IsotonicBuckets as IsotonicBuckets
@@ -116,6 +120,7 @@ _HOME = {
     "Block": "query",
     "Bound": "query",
     "CBPE": "methods.cbpe",
+    "CCVR": "methods.ccvr",
     "Calibrator": "artifacts.calibrator",
     "Chain": "artifacts.chain",
     "ClassShares": "methods.class_shares",
@@ -129,6 +134,9 @@ _HOME = {
     "DomainTemperatures": "methods.domain_temperatures",
     "ECET": "methods.ece_t",
     "Everyone": "cohort",
+    "FLSWAG": "methods.fl_swag",
+    "FeatureGaussians": "methods.ccvr",
+    "FedAvg": "methods.fed_avg",
     "FedBBQ": "methods.fed_bbq",
     "FedBin": "methods.fed_bin",
     "FedCal": "methods.fed_scaling",
