@@ -72,7 +72,7 @@ def test_fedcal_learns_and_keeps_the_top_class() -> None:
 def test_clients_of_one_record_of_one_class_and_of_nothing(method: fc.Method) -> None:
     rng = np.random.default_rng(0)
     single = [fc.Records.of_logits(rng.normal(size=(1, 3)), [k % 3]) for k in range(6)]
-    alone = fc.Records.of_logits(rng.normal(size=(20, 3)) + [5, 0, 0], np.zeros(20, dtype=int))
+    alone = fc.Records.of_logits(rng.normal(size=(20, 3)) + 5 * np.eye(3)[0], np.zeros(20, dtype=int))
     data = fc.Federation.of([*single, alone, fc.Records.empty(3), fc.Records.empty(3)])
     for privacy in (fc.Open(), fc.UserGaussian(1.0, 1e-5)):
         artifact = fc.run(method, fc.InProcess(data), privacy, randomness=fc.Simulated(1)).artifact

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from math import inf, sqrt
 from typing import final
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedcalib.families.affine import VectorFamily
 from fedcalib.families.family import Family
 from fedcalib.families.order_preserving import OrderPreservingVectorFamily
 from fedcalib.method import Flow, Method
-from fedcalib.queries.scaling_gradient import FULL, ScalingGradient
+from fedcalib.queries.scaling_gradient import FULL, WORST, ScalingGradient
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
@@ -43,16 +44,22 @@ class RidgeScaling(Method[Calibrator]):
         """Say which scaling is trained."""
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        """Step for as many rounds as asked."""
+        """Step for as many rounds as asked; a step that made the loss larger is taken back and shortened."""
         family = self.family()
         start = family.start(schema.classes)
-        moved = np.zeros_like(start)
+        tried, best, damping = np.zeros_like(start), _Place(np.zeros_like(start), inf), 0.0
         for _ in range(self.rounds):
-            query = ScalingGradient(family, tuple((start + moved).tolist()), self.reach)
+            query = ScalingGradient(family, tuple((start + tried).tolist()), self.reach)
             answer = yield query
-            step = _step(query, answer, moved, self.ridge)
-            moved = np.clip(moved + np.clip(np.nan_to_num(step), -1.0, 1.0), -_FARTHEST, _FARTHEST)
-        return family.artifact(start + moved, schema.classes)
+            loss = WORST * float(answer["loss"][0]) + self.ridge / 2 * float(tried @ tried)
+            slack = 3 * WORST * sqrt(float(answer.variance("loss")[0]))
+            if loss <= best.loss + slack:
+                damping = damping / 10 if damping > 1e-2 else 0.0
+                best = _Place(tried, loss, query, answer)
+            else:
+                damping = max(10 * damping, 1.0)
+            tried = best.next(self.ridge, damping)
+        return family.artifact(start + best.moved, schema.classes)
 
 
 @final
@@ -75,7 +82,26 @@ class RidgeOPVector(RidgeScaling):
         return OrderPreservingVectorFamily()
 
 
-def _step(query: ScalingGradient, answer: Answer, moved: Floats, ridge: float) -> Floats:
+@final
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where the parameters are, relative to the start, and what was heard there."""
+
+    moved: Floats
+    loss: float
+    query: ScalingGradient | None = None
+    answer: Answer | None = None
+
+    def next(self, ridge: float, damping: float) -> Floats:
+        """Take a step from here, damped by a share of the mean curvature, within public limits."""
+        if self.query is None or self.answer is None:
+            return self.moved
+        step = _step(self.query, self.answer, self.moved, ridge, damping)
+        there: Floats = np.clip(self.moved + np.clip(np.nan_to_num(step), -1.0, 1.0), -_FARTHEST, _FARTHEST)
+        return there
+
+
+def _step(query: ScalingGradient, answer: Answer, moved: Floats, ridge: float, damping: float) -> Floats:
     """Solve (ridge + W H) step = -(W gradient + ridge moved), with W = H / (H + noise); W = 1 without noise."""
     gradient = answer["gradient"] * query.reach
     noise = float(answer.variance("gradient").max(initial=0.0)) * query.reach**2
@@ -87,7 +113,8 @@ def _step(query: ScalingGradient, answer: Answer, moved: Floats, ridge: float) -
     values = np.maximum(values, 0.0)
     trust = np.divide(values, values + noise, out=np.zeros_like(values), where=values + noise > 0)
     turned = [np.einsum("bij,bi->bj", vectors, part) for part in (pulls, drawn)]
-    along = -(trust * turned[0] + ridge * turned[1]) / (ridge + trust * values)
+    stiffness = ridge + trust * values + damping * values.mean()
+    along = -(trust * turned[0] + ridge * turned[1]) / stiffness
     step: Floats = np.einsum("bij,bj->bi", vectors, along)
     return step.T.reshape(-1) if blocks > 1 else step[0]
 

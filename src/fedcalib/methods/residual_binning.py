@@ -101,9 +101,18 @@ class ResidualBinning(Method[Calibrator]):
             self.weight * self.spread_share,
         )
         noise = float(answer.variance("residual").max(initial=0.0))
-        found = self.sharing.offsets(answer["residual"], answer["spread"], noise)
+        spread = believable(answer["spread"], float(answer.variance("spread").max(initial=0.0)))
+        found = self.sharing.offsets(answer["residual"], spread, noise)
         table = np.clip(np.nan_to_num(found), -self.cap, self.cap)
         if np.abs(table).max(initial=0.0) < _WORTH:
             return Identity("no offset stands out from chance and noise")
         rows = np.broadcast_to(table, (schema.classes, self.cells))
         return LogitOffsets(tuple(map(tuple, rows.tolist())), self.reach)
+
+
+def believable(spread: Floats, noise: float) -> Floats:
+    """Shrink noisy spreads toward zero, most where they are no larger than their noise; exact ones stay."""
+    held = np.maximum(spread, 0.0)
+    squares = held**2
+    shrunk: Floats = held * np.divide(squares, squares + noise, out=np.zeros_like(held), where=squares + noise > 0)
+    return shrunk

@@ -16,17 +16,19 @@ from fedcalib.records import Records, softmax
 from fedcalib.types import Floats, Ints
 
 _AT_ONCE = 512  # records: their derivatives are classes x parameters each
+WORST: Final = 30.0  # a record's log loss counts for no more
 FULL: Final = 64  # parameters up to which all their curvature is sent
 
 
 @final
 @dataclass(frozen=True)
 class ScalingGradient(RecordQuery):
-    """The gradient of the log loss in a family's parameters, and the Gauss-Newton curvature.
+    """The log loss at a family's parameters, its gradient, and the Gauss-Newton curvature.
 
     A record's gradient is cut to the L2 norm `reach` and divided by it; its curvature likewise by the square of it. So
     both blocks have L2 = 1, attained by any record that is cut, Linf = 1 and L1 = sqrt(size). Up to 64 parameters the
-    curvature is the upper triangle of a matrix; beyond, the three numbers of each class's factor and shift.
+    curvature is the upper triangle of a matrix; beyond, the three numbers of each class's factor and shift. The loss is
+    cut at `WORST` and divided by it: every norm is 1, attained by a record that is certain and wrong.
     """
 
     family: Family
@@ -54,6 +56,7 @@ class ScalingGradient(RecordQuery):
         return {
             "gradient": Block((size,), Bound(sqrt(size), 1.0, 1.0)),
             "curvature": Block((pairs,), Bound(sqrt(pairs), 1.0, 1.0), weight=0.25),
+            "loss": Block((1,), weight=0.05),
         }
 
     def rows(self, records: Records) -> Rows:
@@ -69,7 +72,11 @@ class ScalingGradient(RecordQuery):
         else:
             gradient, blocks = self.family.by_class(parameters, logits, records.labels)
             curvature = blocks.reshape(len(blocks), -1)
-        return np.concatenate([_cut(gradient, self.reach), _cut(curvature, self.reach**2)], axis=1)
+        own = self.family.artifact(parameters, records.classes).from_logits(logits)[
+            np.arange(len(logits)), records.labels
+        ]
+        loss = np.minimum(-np.log(np.maximum(own, 1e-300)) / WORST, 1.0)
+        return np.concatenate([_cut(gradient, self.reach), _cut(curvature, self.reach**2), loss[:, None]], axis=1)
 
     def _all_pairs(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
         """Give each record's gradient, and the covariance of the slopes under its probabilities, pair by pair."""

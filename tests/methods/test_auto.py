@@ -1,0 +1,149 @@
+"""Pipelines hand records on, the guard keeps the top class, and Auto composes what public facts call for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import fedcalib as fc
+from fedcalib import metrics, wire
+from fedcalib.artifacts.chain import chained
+from fedcalib.artifacts.scaling import Temperature, VectorScaling
+from fedcalib.errors import InputError
+from fedcalib.queries.calibrated import Calibrated
+from tests.contract.subjects import federation
+
+
+def test_a_pipeline_equals_running_the_stages_by_hand() -> None:
+    data = federation(4, records=2000)
+    place = fc.InProcess(data)
+    first = fc.run(fc.OneShotTemperature(), place, fc.Open()).artifact
+    tempered = fc.Federation(first.over(data.records), data.offsets)
+    second = fc.run(fc.ResidualBinning(), fc.InProcess(tempered), fc.Open()).artifact
+    both = fc.run(fc.Pipeline((fc.OneShotTemperature(), fc.ResidualBinning())), place, fc.Open()).artifact
+    new = np.random.default_rng(0).normal(0, 3, (200, 4))
+    np.testing.assert_allclose(both.from_logits(new), second(first.from_logits(new)), atol=1e-12)
+
+
+def test_later_stages_ask_about_calibrated_records() -> None:
+    plan = fc.Plan.of(fc.Pipeline((fc.OneShotTemperature(), fc.FedBin())), fc.Schema(3, 10))
+    assert isinstance(plan.queries[1], Calibrated)
+    with pytest.raises(InputError, match="whole"):
+        fc.Plan.of(fc.Pipeline((fc.OneShotTemperature(), fc.FedTemp())), fc.Schema(3, 10))
+    with pytest.raises(InputError):
+        fc.Pipeline(())
+
+
+def test_chains_unroll_and_forget_identities() -> None:
+    warm, wide = Temperature(2.0), VectorScaling((1.0, 2.0), (0.0, 0.1))
+    assert chained(fc.Identity(), warm) == warm
+    assert chained(chained(warm, wide), fc.Identity("no")) == fc.Chain((warm, wide))
+    assert chained(fc.Identity(), fc.Identity("because")) == fc.Identity("because")
+
+
+@given(
+    base=hnp.arrays(np.float64, (20, 5), elements=st.floats(0.0, 1.0)),
+    shift=hnp.arrays(np.float64, 5, elements=st.floats(-5, 5)),
+)
+def test_the_guard_keeps_the_top_class(base: np.ndarray, shift: np.ndarray) -> None:
+    probs = (base + 1e-6) / (base + 1e-6).sum(axis=1, keepdims=True)
+    inner = VectorScaling((1.0,) * 5, tuple(shift.tolist()))
+    out = fc.KeepTop(inner)(probs)
+    assert (out.argmax(axis=1) == probs.argmax(axis=1)).all()
+    np.testing.assert_allclose(out.sum(axis=1), 1.0)
+    kept = inner(probs).argmax(axis=1) == probs.argmax(axis=1)
+    np.testing.assert_array_equal(out[kept], inner(probs)[kept])
+
+
+def test_the_guard_moves_as_little_as_possible() -> None:
+    inner = VectorScaling((1.0, 1.0, 1.0), (0.0, float(np.log(4.0)), 0.0))
+    out = fc.KeepTop(inner)(np.array([[0.5, 0.3, 0.2]]))  # 0.5 : 1.2 : 0.2 before it
+    np.testing.assert_allclose(out, [[0.85 / 1.9, 0.85 / 1.9, 0.2 / 1.9]], atol=1e-6)
+
+
+def test_composition_follows_public_facts() -> None:
+    names = {
+        (clients, epsilon): [type(stage).__name__ for stage in fc.Auto(epsilon=epsilon).stages(fc.Schema(10, clients))]
+        for clients, epsilon in ((100, None), (5, 1.0), (100, 1.0), (1000, 1.0))
+    }
+    assert names == {
+        (100, None): ["OneShotTemperature", "RidgeVector", "ResidualBinning"],
+        (5, 1.0): [],
+        (100, 1.0): ["OneShotTemperature"],
+        (1000, 1.0): ["OneShotTemperature", "ResidualBinning"],
+    }
+    records = fc.Auto(epsilon=1.0, unit="record").stages(fc.Schema(10, 100))
+    assert len(records) == 2  # five thousand records protect themselves as well as five thousand clients
+
+
+def test_it_asks_nothing_where_noise_drowns_everything() -> None:
+    data = federation(4)
+    result = fc.run(fc.Auto(epsilon=1.0), fc.InProcess(data), fc.UserGaussian(1.0, 1e-5))
+    assert isinstance(result.artifact, fc.Identity)
+    assert "5 clients" in result.artifact.reason
+    assert result.plan.queries == ()
+
+
+def test_exact_sums_beat_every_stage_alone() -> None:
+    data = federation(5, clients=50, records=20_000)
+    fit, test = data.split(0.5, seed=0)
+    place = fc.InProcess(fit)
+    auto = fc.run(fc.Auto(), place, fc.SecAgg()).artifact
+    warm = fc.run(fc.OneShotTemperature(), place, fc.SecAgg()).artifact
+    labels = test.records.labels
+    assert metrics.nll(auto.of(test.records), labels) <= metrics.nll(warm.of(test.records), labels) + 1e-3
+    assert (auto.of(test.records).argmax(axis=1) == test.records.probs.argmax(axis=1)).all()
+    assert wire.loads(wire.dumps(auto)) == auto
+
+
+@pytest.mark.parametrize("typical", [20.0, None])
+def test_private_runs_help_and_never_move_the_top_class(typical: float | None) -> None:
+    data = fc.Federation.dirichlet(federation(4, records=20_000).records, 1000, 0.1, seed=0)
+    fit, test = data.split(0.3, seed=0)
+    method = fc.Auto(epsilon=1.0, typical_records=typical)
+    privacy = fc.UserGaussian(1.0, 1e-5)
+    labels = test.records.labels
+    before = metrics.classwise_ece(test.records.probs, labels)
+    for seed in range(3):
+        result = fc.run(method, fc.InProcess(fit), privacy, randomness=fc.Simulated(seed))
+        probs = result.artifact.of(test.records)
+        assert metrics.classwise_ece(probs, labels) < 0.6 * before
+        assert (probs.argmax(axis=1) == test.records.probs.argmax(axis=1)).all()
+        assert result.privacy.epsilon == 1.0
+
+
+def test_a_temperature_in_doubt_is_left_at_one() -> None:
+    data = federation(4, clients=5, records=100)
+    privacy = fc.UserGaussian(0.05, 1e-6)
+    method = fc.OneShotTemperature(doubt=3.0)
+    kept = [fc.run(method, fc.InProcess(data), privacy, randomness=fc.Simulated(k)).artifact for k in range(5)]
+    assert [artifact.temperature for artifact in kept].count(1.0) >= 4
+    assert any("noise" in artifact.warning for artifact in kept)
+
+
+def test_label_shift_helps_a_skewed_client_and_absent_classes_stay_possible() -> None:
+    data = fc.Federation.dirichlet(federation(4, records=8000).records, 20, 0.3, seed=1)
+    fit, test = data.split(0.5, seed=0)
+    overall = fc.run(fc.ClassShares(), fc.InProcess(fit), fc.SecAgg()).artifact
+    warm = fc.run(fc.OneShotTemperature(), fc.InProcess(fit), fc.SecAgg()).artifact
+    plain, own = 0.0, 0.0
+    for k in range(20):
+        shifted = fc.LabelShift.local(fit.client(k), overall, warm)
+        assert min(shifted.own) > 0
+        held = test.client(k)
+        if not len(held):
+            continue
+        plain += len(held) * metrics.nll(warm.of(held), held.labels)
+        own += len(held) * metrics.nll(shifted.of(held), held.labels)
+    assert own < 0.95 * plain
+    with pytest.raises(InputError):
+        fc.LabelShares((0.5, 0.6))
+
+
+def test_settings_are_checked() -> None:
+    for wrong in ({"epsilon": 0.0}, {"unit": "patient"}, {"typical_records": 0.0}):
+        with pytest.raises(InputError):
+            fc.Auto(**wrong)
