@@ -17,11 +17,13 @@ from fedcalib.cli.apply import apply
 from fedcalib.cli.audit import audit
 from fedcalib.cli.calibrate import calibrate
 from fedcalib.cli.certs import certs
+from fedcalib.cli.compare import compare
 from fedcalib.cli.config import defaults, stated
 from fedcalib.cli.demo import demo
 from fedcalib.cli.evaluate import evaluate
 from fedcalib.cli.export import export
 from fedcalib.cli.methods import methods
+from fedcalib.cli.monitor import monitor
 from fedcalib.cli.plan import plan
 from fedcalib.cli.server import app as server
 from fedcalib.cli.simulate import simulate
@@ -43,7 +45,7 @@ def build() -> click.Group:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (calibrate, evaluate, apply, export, plan, audit, methods, demo):
+    for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, demo):
         app.command()(command)
     app.add_typer(ledger.group(), name="ledger")
     for remote in (certs, submit, simulate):

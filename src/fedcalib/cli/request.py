@@ -47,7 +47,7 @@ class DataRequest:
     def read(self, files: Sequence[Path], state: State, private: bool) -> tuple[Federation, tuple[str, ...]]:
         """Read files; what was left out is counted on the screen, and in the result where counts may be told."""
         with self.voice.meter("reading rows") as meter:
-            reading = read_checked(files, self.columns, seed=_derived(state, "unit"), watch=meter.at)
+            reading = read_checked(files, self.columns, seed=derived(state, "unit"), watch=meter.at)
         told = tuple(str(rejected) for rejected in reading.rejected)
         for text in told:
             self.voice.warn(text)
@@ -58,7 +58,7 @@ def split(federation: Federation, share: float, state: State) -> tuple[Federatio
     """Hold records out by a coin each, so that removing one record moves no other to the other side."""
     if not 0 < share < 1:
         raise InputError(f"Expected a share between 0 and 1 with --holdout (0 for no measurement), found {share}.")
-    held = np.random.default_rng(_derived(state, "holdout")).random(len(federation.records)) < share
+    held = np.random.default_rng(derived(state, "holdout")).random(len(federation.records)) < share
     return federation.where(~held), federation.where(held)
 
 
@@ -79,7 +79,7 @@ def settings(**told: Any) -> dict[str, Any]:
     return {name: asdict(value) if isinstance(value, Columns) else value for name, value in told.items()}
 
 
-def _derived(state: State, purpose: str) -> int:
+def derived(state: State, purpose: str) -> int:
     """Draw different chance for different purposes from one secret."""
     words = [state.secret % (1 << 128), *purpose.encode()]
     return int(np.random.SeedSequence(words).generate_state(2, np.uint64)[0])

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcalib as fc
+from fedcalib.compare import ByClient, ByRecord, Split, compare
+from fedcalib.errors import InputError
+from tests.cli.conftest import Shell, overconfident
+
+QUICK = "fed-bin,platt-scaling,one-shot-temperature"
+
+
+def three_classes(n: int = 900, clients: int = 9) -> fc.Federation:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(3, size=n)
+    logits = 2 * (rng.normal(size=(n, 3)) + 1.2 * np.eye(3)[labels])
+    return fc.Federation.grouped(fc.Records.of_logits(logits, labels), np.arange(n) % clients, clients)
+
+
+def test_methods_stand_side_by_side_and_say_that_it_is_a_simulation(shell: Shell, scores: Path) -> None:
+    said = shell(
+        "compare", scores, "--methods", QUICK, "--repeats", 2, "--out", "out", "--format", "json",
+        "--privacy", "distributed", "--epsilon", 2,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    found = said.json
+    assert found["simulation"] is True
+    assert "not private" in found["statement"] or "nothing here is private" in found["statement"]
+    assert {row["method"] for row in found["methods"]} == set(QUICK.split(","))
+    errors = [row["cwece"]["value"] for row in found["methods"]]
+    assert errors == sorted(errors)
+    assert errors[0] < found["base"]["cwece"]["value"] / 2, "there is a lot to calibrate, so somebody has to"
+    for row in found["methods"]:
+        assert row["epsilon"] == 2
+        assert row["unit"] == "record"
+        assert row["bytes_a_client"] > 0
+        assert row["client_seconds"] > 0
+        assert row["nll"]["low"] < row["nll"]["value"] < row["nll"]["high"]
+    assert json.loads(Path("out/comparison.json").read_text())["methods"] == found["methods"]
+    assert Path("out/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert "Simulation" in Path("out/comparison.html").read_text()
+
+
+def test_the_same_command_gives_the_same_table(shell: Shell, scores: Path) -> None:
+    def rows(seed: int) -> list[dict[str, object]]:
+        said = shell("compare", scores, "--methods", "fed-bin", "--repeats", 1, "--seed", seed, "--format", "json")
+        return [{name: row[name] for name in ("cwece", "ece", "nll")} for row in said.json["methods"]]
+
+    assert rows(1) == rows(1) != rows(2)
+
+
+def test_methods_that_do_not_apply_are_listed_with_the_reason(shell: Shell, home: Path) -> None:
+    federation = three_classes()
+    table = pd.DataFrame({f"logit_{k}": federation.records.logits[:, k] for k in range(3)})
+    table.assign(label=federation.records.labels, site=federation.owner).to_csv("three.csv", index=False)
+    words = "platt-scaling,fed-bin,one-shot-temperature"
+    said = shell(
+        "compare", "three.csv", "--logits", "logit_*", "--methods", words, "--split", "client", "--repeats", 1,
+        "--privacy", "user", "--epsilon", 1, "--delta", 1e-5, "--format", "json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    reasons = {row["method"]: row["reason"] for row in said.json["refused"]}
+    assert set(reasons) == {"platt-scaling", "fed-bin"}
+    assert "3 classes" in reasons["platt-scaling"]
+    assert "clip" in reasons["fed-bin"]
+    assert [row["unit"] for row in said.json["methods"]] == ["client"]
+    said = shell("compare", "three.csv", "--logits", "logit_*", "--methods", "platt-scaling")
+    assert said.code == 2
+    assert "all refused" in said.err
+
+
+def test_spending_splits_the_budget_and_debits_the_total_once(shell: Shell, scores: Path) -> None:
+    shell("ledger", "limit", "budget.db", "people", "--epsilon", 1)
+    command = (
+        "compare", scores, "--methods", "fed-bin,platt-scaling", "--spend", "--privacy", "distributed",
+        "--epsilon", 0.8, "--ledger", "budget.db", "--account", "people", "--format", "json",
+    )  # fmt: skip
+    said = shell(*command)
+    assert said.code == 0, said.err
+    assert said.json["simulation"] is False
+    assert [row["epsilon"] for row in said.json["methods"]] == pytest.approx([0.4, 0.4])
+    account = fc.Ledger("budget.db").account("people")
+    assert float(account.epsilon) == pytest.approx(0.8, abs=1e-5)
+    again = shell(*command)
+    assert again.json["methods"] == said.json["methods"], "answers are replayed, so nobody is asked twice"
+    assert fc.Ledger("budget.db").account("people").debits == 1
+    refused = shell(*command[:-2], "--holdout", 0.4)
+    assert refused.code == 3
+
+
+def test_whole_clients_pay_for_fitting_and_for_measuring(shell: Shell, home: Path) -> None:
+    overconfident(4000, 40, 0).to_csv("many.csv", index=False)
+    command = (
+        "compare", "many.csv", "--methods", "platt-scaling", "--spend", "--privacy", "user", "--epsilon", 4,
+        "--delta", 1e-5, "--clip", 100, "--ledger", "budget.db", "--format", "json",
+    )  # fmt: skip
+    said = shell(*command)
+    assert said.code == 0, said.err
+    assert said.json["methods"][0]["epsilon"] == pytest.approx(2, rel=1e-3)  # the other half goes to two measurements
+    assert float(fc.Ledger("budget.db").account("default").epsilon) == pytest.approx(4, rel=1e-3)
+    apart = shell(*command, "--split", "client", "--state", "other")
+    assert apart.code == 0, apart.err
+    assert apart.json["methods"][0]["epsilon"] == pytest.approx(4, rel=1e-3)  # a client is fitted or measured
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--methods", "fed-bin,magic"), "magic"),
+        (("--methods", ","), "at least one"),
+        (("--ledger", "budget.db"), "--spend"),
+        (("--spend",), "--epsilon"),
+        (("--repeats", "0"), "repeat"),
+        (("--holdout", "1"), "share"),
+    ],
+)
+def test_wrong_flags_are_explained(shell: Shell, scores: Path, flags: tuple[str, ...], told: str) -> None:
+    said = shell("compare", scores, *flags)
+    assert said.code == 2
+    assert told in said.err
+
+
+@pytest.mark.parametrize("split", [ByRecord(0.25), ByClient(0.25)])
+def test_no_record_is_on_both_sides(split: Split) -> None:
+    federation = three_classes()
+    fitted, held = split.part(federation, 0)
+    rows = [set(map(tuple, part.records.logits.tolist())) for part in (fitted, held)]
+    assert not rows[0] & rows[1]
+    assert len(rows[0]) + len(rows[1]) == len(federation.records)
+    assert 0.1 < len(rows[1]) / len(federation.records) < 0.5
+    owners = [set(part.owner[: len(part.records)]) for part in (fitted, held)]
+    assert len(held) == len(fitted) if isinstance(split, ByRecord) else len(owners[1]) == len(held) < len(federation)
+
+
+def test_every_method_meets_the_same_splits() -> None:
+    methods = {"bin": fc.FedBin(), "finer": fc.FedBin(30), "nothing": fc.FedBin(1)}
+    standings = compare(methods, three_classes(), fc.Open(), repeats=2)
+    befores = [[trial.before for trial in standing.trials] for standing in standings]
+    assert befores[0] == befores[1] == befores[2]
+    assert befores[0][0] != befores[0][1]
+
+
+def test_a_split_that_leaves_nothing_is_explained() -> None:
+    with pytest.raises(InputError, match="both sides"):
+        compare({"bin": fc.FedBin()}, three_classes(9, 1), fc.Open(), split=ByClient())
