@@ -26,7 +26,10 @@ _GOLDEN = (sqrt(5) - 1) / 2
 @final
 @dataclass(frozen=True)
 class Found:
-    """Where a search ended, and whether that is an end of its bracket: then the true place may lie beyond."""
+    """Where a search ended, and whether that is an end of its bracket or beyond where it looked.
+
+    Then the true place may lie elsewhere.
+    """
 
     place: float
     at_end: bool
@@ -137,7 +140,9 @@ class Interpolation(RootSearch):
         """Ask once and interpolate; beyond the outer places the line goes on to the ends of the bracket."""
         values = yield from probe(self.places)
         root = crossing_of_line(np.log(np.array(self.places)), values, log(low), log(high))
-        return Found(min(max(exp(root), low), high), root in (log(low), log(high)))
+        place = min(max(exp(root), low), high)
+        beyond = not self.places[0] <= place <= self.places[-1]
+        return Found(place, beyond or root in (log(low), log(high)))
 
 
 def crossing_of_line(places: Floats, values: Floats, low: float, high: float) -> float:

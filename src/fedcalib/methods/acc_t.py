@@ -48,5 +48,9 @@ def check_bracket(low: float, high: float) -> None:
 
 def tempered(found: Found) -> Temperature:
     """Make a calibrator of what a search found, with a warning if it ran against its bracket."""
-    warning = "The search ended at an end of its bracket; the right temperature may lie beyond." if found.at_end else ""
+    warning = (
+        "The search ended at an end of its bracket or beyond where it looked; the right temperature may lie elsewhere."
+        if found.at_end
+        else ""
+    )
     return Temperature(found.place, warning)
