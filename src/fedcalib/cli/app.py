@@ -29,6 +29,7 @@ from fedcalib.cli.server import app as server
 from fedcalib.cli.simulate import simulate
 from fedcalib.cli.site import app as site
 from fedcalib.cli.submit import submit
+from fedcalib.cli.train import train
 from fedcalib.cli.voice import SCHEMA_VERSION
 from fedcalib.errors import FedcalibError
 
@@ -45,7 +46,7 @@ def build() -> click.Group:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, demo):
+    for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, train, demo):
         app.command()(command)
     app.add_typer(ledger.group(), name="ledger")
     for remote in (certs, submit, simulate):

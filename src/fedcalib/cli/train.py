@@ -1,0 +1,128 @@
+"""`fedcalib train`: train a network across clients, perhaps repair its head, and leave scores to calibrate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final
+
+import numpy as np
+from typer import Argument, Option
+
+from fedcalib.artifacts.saving import Artifact
+from fedcalib.cli import documents, options, state
+from fedcalib.cli.outputs import check_folder, write_all
+from fedcalib.cli.request import PrivacyRequest, participation
+from fedcalib.cli.spending import Purse
+from fedcalib.cli.training import Model, Training, dataset, dealt, network
+from fedcalib.cli.voice import Voice
+from fedcalib.methods.fed_avg import FedAvg
+from fedcalib.privacy.model import Spending
+from fedcalib.records import Federation, Records
+from fedcalib.training import SGD, LocalTraining
+
+NAMES: Final = ("model.json", "head.json", "scored.parquet")
+_FIT = "Training"
+
+
+def train(
+    source: Annotated[Path, Argument(help="An npz file with inputs, labels and perhaps site; or a set's directory.")],
+    *,
+    data: Annotated[str | None, Option(help="mnist, fashion-mnist or cifar10, if SOURCE is its directory.")] = None,
+    out: Annotated[Path, Option(help="Directory of the results.")] = Path("fedcalib-model"),
+    network_: Annotated[
+        str, Option("--network", help="softmax, conv, lenet5 or resnet18.", rich_help_panel=_FIT)
+    ] = "softmax",
+    rounds: Annotated[int, Option(help="Rounds of training.", rich_help_panel=_FIT)] = 10,
+    epochs: Annotated[int, Option(help="Epochs of a client in a round.", rich_help_panel=_FIT)] = 1,
+    rate: Annotated[float, Option(help="The clients' learning rate.", rich_help_panel=_FIT)] = 0.05,
+    proximal: Annotated[float, Option(help="Pull of the head toward the shared one.", rich_help_panel=_FIT)] = 0.0,
+    update_clip: Annotated[
+        float, Option(help="The most that a client may move the weights.", rich_help_panel=_FIT)
+    ] = 10,
+    repair: Annotated[bool, Option("--repair", help="Repair the head with CCVR.", rich_help_panel=_FIT)] = False,
+    clients: Annotated[
+        int | None, Option(help="Simulate so many clients, instead of sites.", rich_help_panel=_FIT)
+    ] = None,
+    beta: Annotated[
+        float | None,
+        Option(help="Label skew of simulated clients: small means few classes each.", rich_help_panel=_FIT),
+    ] = None,
+    holdout: Annotated[
+        float, Option(help="Share of records to score instead of training.", rich_help_panel=_FIT)
+    ] = 0.2,
+    privacy: options.Model = "secagg",
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    clip: options.Clip = None,
+    participation_: options.Participation = "everyone",
+    seed: options.Seed = None,
+    ledger: options.LedgerFile = None,
+    account: options.Account = "default",
+    state_: options.State = None,
+    format_: options.Shape = options.Format.TEXT,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Train a network across clients; `calibrate` and `evaluate` go on with the records that it scores."""
+    voice = Voice(format_ is options.Format.JSON)
+    check_folder(out, NAMES)
+    local = LocalTraining(epochs, 64, SGD(rate), proximal=proximal)
+
+    def method(records: Records) -> FedAvg:
+        return FedAvg(network(network_, records), rounds, local, clip=update_clip)
+
+    training = Training(
+        method, repair, PrivacyRequest(privacy, epsilon, delta, clip), participation(participation_, rounds), seed,
+        Purse(ledger, account), voice,
+    )  # fmt: skip
+    training.privacy.model()  # a wrong budget is told before anything is read
+    told = [str(source.resolve()), data, network_, rounds, epochs, rate, proximal, update_clip, repair, clients, beta]
+    told += [holdout, privacy, epsilon, delta, clip, participation_, seed]
+    files = [source] if source.is_file() else []
+    with state.kept(state_, state.key("train", {"told": told}, files), seed) as kept:
+        dealt_ = dealt(dataset(source, data), clients, beta, kept.secret % (1 << 32))
+        fitted, held = dealt_.split(holdout, kept.secret % (1 << 32))
+        model = training.run(fitted, held, kept)
+    _tell(voice, model, write_all(out, _files(model)))
+
+
+def _files(model: Model) -> dict[str, bytes]:
+    found = {"model.json": _saved(model.trained, model.spent)}
+    if model.head is not None:
+        found["head.json"] = _saved(model.head, model.spent)
+    return {**found, "scored.parquet": _scores(model.scored)}
+
+
+def _saved(artifact: Artifact, spent: Spending) -> bytes:
+    with TemporaryDirectory() as folder:
+        return artifact.save(Path(folder) / "artifact.json", spent).read_bytes()
+
+
+def _scores(federation: Federation) -> bytes:
+    """Write scores as the table that the other commands read."""
+    from io import BytesIO
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    site = np.array([federation.name(client) for client in range(len(federation))])[federation.owner]
+    logits = np.asarray(federation.records.logits, dtype=np.float64)
+    columns = {f"logit_{j}": logits[:, j] for j in range(logits.shape[1])}
+    buffer = BytesIO()
+    pq.write_table(pa.table({"site": site, "label": federation.records.labels, **columns}), buffer)
+    return buffer.getvalue()
+
+
+def _tell(voice: Voice, model: Model, written: dict[str, str]) -> None:
+    document: dict[str, Any] = {
+        "weights": len(model.trained.weights),
+        "repaired": model.head is not None,
+        "privacy": documents.spending(model.spent),
+        "warnings": list(model.head.warnings) if model.head is not None else [],
+        "files": written,
+    }
+    for warning in document["warnings"]:
+        voice.warn(warning)
+    voice.note(f"Scores of held-out records stay with their sites. Next: fedcalib evaluate {written['scored']}")
+    voice.result(document, [documents.facts_table("Privacy", document["privacy"])])

@@ -1,0 +1,67 @@
+"""`fedcalib train`: from inputs to a model, a repaired head, and scores that the other commands go on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedcalib as fc
+from tests.cli.conftest import Shell
+
+
+@pytest.fixture
+def points(home: Path) -> Path:
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(1500, 6))
+    labels = (inputs @ rng.normal(size=(6, 3)) * 2 + rng.gumbel(size=(1500, 3))).argmax(axis=1)
+    np.savez(
+        home / "points.npz",
+        inputs=inputs,
+        labels=labels,
+        site=np.array(["a", "b", "c", "d"])[rng.integers(4, size=1500)],
+    )
+    return home / "points.npz"
+
+
+def test_train_repair_calibrate_evaluate_with_one_ledger(points: Path, shell: Shell) -> None:
+    shell("ledger", "limit", "book.json", "--epsilon", 30, "--delta", 0.001)
+    done = shell(
+        "train", points, "--clients", 60, "--beta", 0.5, "--rounds", 4, "--epochs", 2, "--rate", 0.2, "--repair",
+        "--privacy", "user", "--epsilon", 20, "--delta", 1e-5, "--clip", 30, "--update-clip", 2, "--seed", 1,
+        "--ledger", "book.json", "--out", "model", "--format", "json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.json["privacy"]["epsilon"] == 20
+    assert done.json["repaired"]
+    head = fc.load("model/head.json")
+    assert head.matrix.shape == (3, 6)
+    measured = shell("evaluate", "model/scored.parquet", "--privacy", "secagg", "--format", "json")
+    assert measured.code == 0, measured.err
+    assert measured.json["metrics"]["accuracy"]["value"] > 0.5
+    fitted = shell(
+        "calibrate", "model/scored.parquet", "--method", "one-shot-temperature", "--privacy", "user", "--epsilon", 5,
+        "--delta", 1e-5, "--clip", 10, "--holdout", 0, "--seed", 1, "--ledger", "book.json", "--out", "calibrated",
+    )  # fmt: skip
+    assert fitted.code == 0, fitted.err
+
+
+def test_sites_of_the_file_are_clients(points: Path, shell: Shell) -> None:
+    done = shell("train", points, "--rounds", 3, "--rate", 0.3, "--out", "model", "--format", "json")
+    assert done.code == 0, done.err
+    scored = fc.read("model/scored.parquet", site="site")
+    assert len(scored) == 4
+    assert (scored.records.logits.argmax(axis=1) == scored.records.labels).mean() > 0.7
+    model = fc.load("model/model.json")
+    assert len(model.weights) == done.json["weights"] == 21
+
+
+def test_mistakes_are_explained(points: Path, shell: Shell, home: Path) -> None:
+    assert "found 'mlp'" in shell("train", points, "--network", "mlp").err
+    assert "Expected pictures" in shell("train", points, "--network", "conv").err
+    assert "npz file" in shell("train", home).err
+    assert "found 'imagenet'" in shell("train", home, "--data", "imagenet").err
+    np.savez(home / "bare.npz", inputs=np.zeros((9, 2)), labels=np.arange(9) % 2)
+    assert "--clients" in shell("train", home / "bare.npz").err
+    assert shell("train", home / "bare.npz").code == 2
