@@ -13,22 +13,27 @@ from fedcalib.loop import Progress
 class Table:
     """A CSV file with one row a case; a case that is there already is not run again."""
 
-    def __init__(self, path: Path, keys: tuple[str, ...]) -> None:
-        self.path, self.keys = path, keys
-        self.rows: list[dict[str, str]] = []
-        if path.exists():
-            with path.open(newline="") as file:
-                self.rows = list(csv.DictReader(file))
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """Read anew each time: other processes may add rows too."""
+        if not self.path.exists():
+            return []
+        with self.path.open(newline="") as file:
+            return list(csv.DictReader(file))
 
     def has(self, **key: object) -> bool:
         return any(all(row[name] == str(value) for name, value in key.items()) for row in self.rows)
 
     def add(self, row: Mapping[str, object]) -> None:
-        self.rows.append({name: str(value) for name, value in row.items()})
-        with self.path.open("w", newline="") as file:
+        new = not self.path.exists()
+        with self.path.open("a", newline="") as file:
             writer = csv.DictWriter(file, list(row))
-            writer.writeheader()
-            writer.writerows(self.rows)
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     records = datasets.mnist(told.mnist).records()
-    table = Table(HERE / "results.csv", ("beta", "seed"))
+    table = Table(HERE / "results.csv")
     for beta in told.beta or SOURCE:
         for seed in told.seed or [0]:
             if not table.has(beta=beta, seed=seed):

@@ -69,7 +69,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--data", action="append", required=True, help="NAME=DIRECTORY, of mnist and fashion-mnist")
     told = options.parse_args()
-    table = Table(HERE / "softmax_regression.csv", ("data", "method"))
+    table = Table(HERE / "softmax_regression.csv")
     for data, directory in (pair.split("=", 1) for pair in told.data):
         if table.has(data=data):
             continue

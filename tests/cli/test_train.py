@@ -26,7 +26,7 @@ def points(home: Path) -> Path:
 
 
 def test_train_repair_calibrate_evaluate_with_one_ledger(points: Path, shell: Shell) -> None:
-    shell("ledger", "limit", "book.json", "--epsilon", 30, "--delta", 0.001)
+    assert shell("ledger", "limit", "book.json", "default", "--epsilon", 30, "--delta", "0.001").code == 0
     done = shell(
         "train", points, "--clients", 60, "--beta", 0.5, "--rounds", 4, "--epochs", 2, "--rate", 0.2, "--repair",
         "--privacy", "user", "--epsilon", 20, "--delta", 1e-5, "--clip", 30, "--update-clip", 2, "--seed", 1,
