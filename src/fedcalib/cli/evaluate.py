@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from fedcalib.cli import documents, options, state
+from fedcalib.cli import curves, documents, options, state
 from fedcalib.cli.budget import as_simulation
 from fedcalib.cli.evaluation import Evaluation
+from fedcalib.cli.outputs import check_folder, write_all
 from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
 from fedcalib.cli.spending import Purse
 from fedcalib.cli.voice import Voice
@@ -20,6 +21,10 @@ def evaluate(
     files: options.Files,
     *,
     calibrator: Annotated[Path | None, Option(help="Measure after this calibrator.json.")] = None,
+    out: Annotated[
+        Path | None,
+        Option(help="Of a binary classifier: write a report with ROC, precision-recall and reliability curves here."),
+    ] = None,
     privacy: options.Model = "open",
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
@@ -45,7 +50,7 @@ def evaluate(
     columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)
     told = settings(
         privacy=privacy, epsilon=epsilon, delta=delta, clip=clip, seed=seed, participation=participation_,
-        columns=columns,
+        columns=columns, curves=out is not None,
     )  # fmt: skip
     evaluation = Evaluation(
         privacy=PrivacyRequest(privacy, epsilon, delta, clip),
@@ -56,12 +61,15 @@ def evaluate(
         seed=seed,
         purse=Purse(ledger, account),
         voice=voice,
+        curves=out is not None,
     )
+    if out is not None:
+        check_folder(out, curves.NAMES)
     evaluation.privacy.model()  # a wrong budget is told before anything is read
     if dry_run:
         _rehearse(evaluation)
     else:
-        _evaluate(evaluation, state_, evaluation.key(told))
+        _evaluate(evaluation, state_, evaluation.key(told), out)
 
 
 def _rehearse(evaluation: Evaluation) -> None:
@@ -79,13 +87,16 @@ def _rehearse(evaluation: Evaluation) -> None:
     evaluation.voice.result(document, [*documents.rehearsal_tables([rehearsal]), facts])
 
 
-def _evaluate(evaluation: Evaluation, root: Path | None, key: str) -> None:
+def _evaluate(evaluation: Evaluation, root: Path | None, key: str, out: Path | None) -> None:
     with state.kept(root, key, evaluation.seed) as kept:
         federation, warnings = evaluation.records(kept)
-        document = evaluation.measure(federation, kept)
+        document, found = evaluation.measure(federation, kept)
     for warning in document["warnings"]:
         evaluation.voice.warn(warning)
     document["warnings"] = [*warnings, *document["warnings"]]
+    if out is not None and found.curves is not None:
+        told = {**document, "curves": curves.document(found.curves)}
+        document = {**told, "files": write_all(out, curves.files(found.report, found.curves, found.spent, document))}
     tables = [
         documents.metrics_table("All sites together", {"value": document["metrics"]}),
         *documents.site_tables(document["per_site"]),

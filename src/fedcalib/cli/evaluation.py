@@ -10,6 +10,7 @@ from typing import Any, final
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.artifacts.saving import load
+from fedcalib.artifacts.score_curves import Curves
 from fedcalib.cli import documents, single_sites, state
 from fedcalib.cli.budget import for_units
 from fedcalib.cli.phases import Conductor, Phase
@@ -19,7 +20,10 @@ from fedcalib.cli.voice import Voice
 from fedcalib.cohort import FEWEST_RECORDS, Participation
 from fedcalib.errors import InputError
 from fedcalib.loop import run
+from fedcalib.method import Method
 from fedcalib.methods.federated_metrics import FederatedMetrics
+from fedcalib.methods.score_curves import ScoreCurves
+from fedcalib.methods.together import Together
 from fedcalib.privacy.model import Spending
 from fedcalib.privacy.open import Open
 from fedcalib.records import Federation
@@ -39,11 +43,13 @@ class Evaluation:
     seed: int | None
     purse: Purse
     voice: Voice
+    curves: bool = False  # a binary classifier's curves as well, within the same budget
 
     @property
-    def phase(self) -> Phase[MetricsReport]:
+    def phase(self) -> Phase[Any]:
         """Say what is asked."""
-        return Phase("evaluation", FederatedMetrics(), self.privacy.model(), self.participation)
+        method: Method[Any] = Together((FederatedMetrics(), ScoreCurves())) if self.curves else FederatedMetrics()
+        return Phase("evaluation", method, self.privacy.model(), self.participation)
 
     def key(self, settings: Mapping[str, Any]) -> str:
         """Name this command for its state directory."""
@@ -58,13 +64,13 @@ class Evaluation:
             return federation, warnings
         return replace(federation, records=map_.over(federation.records)), warnings
 
-    def measure(self, federation: Federation, kept: state.State) -> dict[str, Any]:
-        """Ask, and put the answer into plain data."""
+    def measure(self, federation: Federation, kept: state.State) -> tuple[dict[str, Any], Found]:
+        """Ask, and put the answer into plain data too."""
         self.purse.pay(kept, self.phase.rehearse(federation.schema).spending)
         conductor = Conductor(kept, self.seed, self.voice, self.purse)
         found = self._apart(federation, conductor) or self._whole(federation, conductor)
         conductor.tell()
-        return {
+        document = {
             "method": "federated-metrics",
             **documents.counts(federation, self.privacy.model()),
             "privacy": documents.spending(for_units(found.spent, self.data.columns.unit)),
@@ -76,6 +82,7 @@ class Evaluation:
             ],
             "replayed": conductor.replayed,
         }
+        return document, found
 
     def _unseen(self, sites: list[dict[str, Any]] | None) -> list[str]:
         """Say which sites are not shown, and why."""
@@ -94,23 +101,22 @@ class Evaluation:
         if not single_sites.visible(self.phase, federation.schema):
             return None
         results = single_sites.ask_each(self.phase, federation, conductor)
-        return Found(
-            single_sites.together(self.phase, results, federation.schema),
-            single_sites.spending(results),
-            [single_sites.row(federation.name(k), result.artifact) for k, result in enumerate(results)],
-        )
+        report, curves = _parts(single_sites.together(self.phase, results, federation.schema))
+        rows = [single_sites.row(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results)]
+        return Found(report, single_sites.spending(results), rows, curves)
 
     def _whole(self, federation: Federation, conductor: Conductor) -> Found:
         """Ask all sites at once; where nothing is hidden, look at each one too."""
         result = conductor.run(self.phase, federation)
+        report, curves = _parts(result.artifact)
         if not isinstance(self.privacy.model(), Open):
-            return Found(result.artifact, result.privacy, None)
+            return Found(report, result.privacy, None, curves)
         with self.voice.meter("sites") as meter:
             rows = []
             for index in range(len(federation)):
                 rows.append(_site(federation, index))
                 meter.at(index + 1, len(federation))
-        return Found(result.artifact, result.privacy, rows)
+        return Found(report, result.privacy, rows, curves)
 
 
 @final
@@ -121,6 +127,12 @@ class Found:
     report: MetricsReport
     spent: Spending
     sites: list[dict[str, Any]] | None
+    curves: Curves | None = None
+
+
+def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None]:
+    """Tell the metrics from the curves, where both were asked."""
+    return artifact if isinstance(artifact, tuple) else (artifact, None)
 
 
 def _site(federation: Federation, index: int) -> dict[str, Any]:
