@@ -91,7 +91,8 @@ class ClasswiseResiduals(RecordQuery):
 
     In `residual` a record adds p_y - 1 to one cell and p_j to one cell of each other class: L1 = 2 (1 - p_y) <= 2,
     L2 <= sqrt(2) (1 - p_y) <= sqrt(2), Linf <= 1, whatever the number of classes; approached by a confident, wrong
-    record. In `spread` it adds p_j (1 - p_j) a class: Linf <= 1/4, and L1 = 1 - sum p_j^2 < 1, so L2 < 1 too.
+    record. In `spread` it adds p_j (1 - p_j) a class: Linf <= 1/4, L1 = 1 - sum p_j^2 <= 1 - 1/classes by equal
+    probabilities, and L2 is largest with three equal probabilities (two where there are only two).
     """
 
     classes: int
@@ -106,9 +107,10 @@ class ClasswiseResiduals(RecordQuery):
     def blocks(self) -> Mapping[str, Block]:
         """Summed residuals, and the variance that calibrated labels would have."""
         shape = (self.classes, self.bins)
+        l2 = sqrt(2) / 4 if self.classes == 2 else 2 * sqrt(3) / 9
         return {
             "residual": Block(shape, Bound(2.0, sqrt(2.0), 1.0)),
-            "spread": Block(shape, Bound(1.0, 1.0, 0.25), weight=0.25),
+            "spread": Block(shape, Bound(1 - 1 / self.classes, l2, 0.25), weight=0.25),
         }
 
     def rows(self, records: Records) -> Rows:

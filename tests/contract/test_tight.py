@@ -1,0 +1,72 @@
+"""Bounds are not only valid but attained: noise is sized for what somebody can really add, and no more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedcalib as fc
+from fedcalib.queries.calibrated import Calibrated
+from fedcalib.query import ClientQuery
+from tests.contract.test_queries import EACH, classes_of
+
+
+def extremes(classes: int) -> list[fc.Records]:
+    """Records that go as far as records can: certain and wrong, undecided among 2, 3, ... classes, far apart."""
+    rng = np.random.default_rng(0)
+    rows: list[np.ndarray] = []
+    for high in (1.0, 3.0, 10.0, 30.0, 60.0, 1e3, 1e5):
+        rows += [high * np.eye(classes)[0], -high * np.eye(classes)[0], np.linspace(0, high, classes)]
+        rows += [high * np.linspace(-1, 1, classes)[::-1]]
+    for equal in range(2, classes + 1):
+        rows += [np.where(np.arange(classes) < equal, level, level - 60.0) for level in (0.0, 1e3)]
+    rows += list(rng.normal(0, 8, (40, classes)))
+    logits = np.array(rows)
+    labels = [np.full(len(rows), label) for label in range(classes)]
+    given = [fc.Records.of_logits(logits, label) for label in labels]
+    exact = np.concatenate([np.eye(classes), np.full((1, classes), 1 / classes)])
+    sure = [fc.Records.of_probs(exact, np.full(len(exact), label)) for label in range(classes)]
+    return [*given, *sure]
+
+
+def crowds(classes: int) -> list[fc.Records]:
+    """Clients that go as far as clients can: many records, all alike, or none."""
+    wrong = fc.Records.of_logits(np.tile(30.0 * np.eye(classes)[0], (400, 1)), np.full(400, classes - 1))
+    right = fc.Records.of_logits(np.tile(3.0 * np.eye(classes)[0], (400, 1)), np.zeros(400, dtype=int))
+    rng = np.random.default_rng(1)
+    mixed = fc.Records.of_logits(rng.normal(0, 9, (400, classes)), rng.integers(classes, size=400))
+    return [wrong, right, mixed, fc.Records.empty(classes)]
+
+
+def contributions(query: fc.Query, classes: int) -> np.ndarray:
+    """What each extreme unit adds, (units, size); a question about calibrated records bounds what it wraps."""
+    if isinstance(query, Calibrated):
+        return contributions(query.query, classes)
+    if isinstance(query, ClientQuery):
+        clients = [*crowds(classes), *extremes(classes)]
+        return np.stack([query.term(held, np.random.default_rng(0)) for held in clients])
+    return np.concatenate([query.rows(held).dense(query.size) for held in extremes(classes)])
+
+
+@EACH
+def test_some_unit_attains_the_l2_bound(query: fc.Query) -> None:
+    added = contributions(query, classes_of(query))
+    sizes = [block.size for block in query.blocks.values()]
+    parts = np.split(added, np.cumsum(sizes)[:-1], axis=1)
+    for (name, block), part in zip(query.blocks.items(), parts, strict=True):
+        reached = float(np.linalg.norm(part, axis=1).max())
+        assert reached >= 0.99 * block.bound.l2, f"{name}: {reached:.4f} of {block.bound.l2:.4f}"
+
+
+@EACH
+def test_some_unit_attains_the_l1_bound_of_one_record(query: fc.Query) -> None:
+    """Where clients are cut to an L2 norm, L1 follows from it and depends on how a client's sum is spread."""
+    if isinstance(query, ClientQuery):
+        pytest.skip("a client's L1 norm is bounded by the square root of the cells")
+    added = contributions(query, classes_of(query))
+    sizes = [block.size for block in query.blocks.values()]
+    parts = np.split(added, np.cumsum(sizes)[:-1], axis=1)
+    for (name, block), part in zip(query.blocks.items(), parts, strict=True):
+        reached = float(np.abs(part).sum(axis=1).max())
+        derived = abs(block.bound.l1 - block.size**0.5 * block.bound.l2) < 1e-9 and block.size > 1
+        assert derived or reached >= 0.99 * block.bound.l1, f"{name}: {reached:.4f} of {block.bound.l1:.4f}"
