@@ -55,8 +55,8 @@ def places(
 
 
 def remote(federation: fc.Federation) -> Remote:
-    """Put a federation behind text messages, with generous sites that forget."""
-    return places(federation).runtime()
+    """Put a federation behind text messages: three nodes that hold its clients, generous and forgetful."""
+    return places(federation, replace(GENEROUS, simulation=True), nodes=3).runtime()
 
 
 @dataclass

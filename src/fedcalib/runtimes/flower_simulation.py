@@ -36,6 +36,7 @@ _GENEROUS: Final = Policy(  # nobody is protected on one machine, and budgets ar
     epsilon_a_run=1e6,
     epsilon_a_year=1e9,
     fewest_records=0,
+    simulation=True,
 )
 
 

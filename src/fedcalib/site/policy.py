@@ -20,6 +20,7 @@ from fedcalib.privacy.model import Mechanism, Spending
 from fedcalib.query import Query
 from fedcalib.site.refusal import Refusal
 
+LONGEST_VECTOR: Final = 1 << 27  # numbers: one gibibyte
 _WORDING: Final = {"Join", "Bound", "Block"}  # parts of queries that ask nothing by themselves
 _MODELS: Final = ("families.", "artifacts.", "training.")  # homes of what a query may fit or apply
 
@@ -27,7 +28,10 @@ _MODELS: Final = ("families.", "artifacts.", "training.")  # homes of what a que
 @final
 @dataclass(frozen=True)
 class Policy:
-    """The most that a site answers. None in a list allows everything that is catalogued."""
+    """The most that a site answers. None in a list allows everything that is catalogued.
+
+    `simulation` says that nodes hold several logical clients each, so that sites are not clients; no file can say so.
+    """
 
     queries: tuple[str, ...] | None = None
     models: tuple[str, ...] | None = None
@@ -45,6 +49,7 @@ class Policy:
     fewest_records: int = FEWEST_RECORDS
     fewest_clients: int = FEWEST_CLIENTS
     quorum: Fraction = Fraction(2, 3)
+    simulation: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epsilon_a_query", "epsilon_a_run", "epsilon_a_year"):
@@ -74,6 +79,8 @@ class Policy:
 
     def accept_query(self, query: Query) -> None:
         """Refuse a query, or a model inside of it, that is not on the list."""
+        if query.size > LONGEST_VECTOR:
+            raise Refusal("query", f"Expected at most {LONGEST_VECTOR} numbers in an answer, found {query.size}.")
         for name in _names(wire.encode(query)):
             allowed = self.models if _is_model(name) else self.queries
             if allowed is not None and name not in allowed:
@@ -159,7 +166,7 @@ def _is_model(name: str) -> bool:
 
 
 def _value(name: str, value: Any, path: Path | str) -> Any:
-    known = {field.name: field.type for field in fields(Policy)}
+    known = [field.name for field in fields(Policy) if field.name != "simulation"]
     if name not in known:
         raise InputError(f"Expected {', '.join(known)} in {path}, found '{name}'.")
     if name in ("queries", "models", "mechanisms"):

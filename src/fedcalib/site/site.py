@@ -119,10 +119,10 @@ class Site:
             raise Refusal("declined", f"Expected at least {self.policy.fewest_records} records for an exact sum.")
 
     def _check_terms(self, terms: Terms, outline: Outline) -> None:
-        """The masks must promise what the noise was sized for; with one client a site, sites are clients."""
+        """The masks must promise what the noise was sized for; but in simulations, a site is one client."""
         if terms.run != outline.run:
             raise Refusal("protocol", "Expected masks for the run that is proposed, found another run's.")
-        if len(self.federation) == 1 and terms.floor < outline.cohort.floor:
+        if not self.policy.simulation and terms.floor < outline.cohort.floor:
             raise Refusal("cohort", f"Expected sums over {outline.cohort.floor} sites, found terms for {terms.floor}.")
 
     def _client(self, visit: Visit) -> Client:
