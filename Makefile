@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit bench clean
+.PHONY: demo test lint types unit bench e2e fuzz clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -25,6 +25,17 @@ unit: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+
+# Real processes on loopback, in a network namespace with nothing but loopback where the machine allows one
+e2e: $(VENV)/.dev
+	@if unshare -rn true 2>/dev/null; then echo "without any network:"; \
+	FEDCALIB_E2E=full unshare -rn sh -c 'ip link set lo up && exec $(BIN)/python -m pytest -q -m e2e tests/e2e tests/remote'; \
+	else echo "this machine forbids network namespaces; on loopback:"; \
+	FEDCALIB_E2E=full $(BIN)/python -m pytest -q -m e2e tests/e2e tests/remote; fi
+
+# A million mutated messages for every reader and handler
+fuzz: $(VENV)/.dev
+	FEDCALIB_FUZZ=1000000 $(BIN)/python -m pytest -q tests/remote/test_fuzz.py tests/secagg/test_fuzz.py tests/test_wire.py
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "fedcalib needs Python 3.11 or newer; say make PYTHON=...")'

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from fedcalib.methods.fed_scaling import FedTemp as FedTemp
     from fedcalib.methods.fed_scaling import FedVector as FedVector
     from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
+    from fedcalib.methods.fit_and_measure import FitAndMeasure as FitAndMeasure
     from fedcalib.methods.fl_swag import FLSWAG as FLSWAG
     from fedcalib.methods.gradient_scaling import RidgeOPVector as RidgeOPVector
     from fedcalib.methods.gradient_scaling import RidgeVector as RidgeVector
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from fedcalib.records import Federation as Federation
     from fedcalib.records import Records as Records
     from fedcalib.records import Schema as Schema
+    from fedcalib.runtimes.flower import Flower as Flower
     from fedcalib.runtimes.in_process import InProcess as InProcess
     from fedcalib.runtimes.replay import Replay as Replay
     from fedcalib.transcript import Transcript as Transcript
@@ -146,7 +148,9 @@ _HOME = {
     "FedVector": "methods.fed_scaling",
     "FederatedMetrics": "methods.federated_metrics",
     "Federation": "records",
+    "FitAndMeasure": "methods.fit_and_measure",
     "Flow": "method",
+    "Flower": "runtimes.flower",
     "GoldenSection": "flows.search",
     "Identity": "artifacts.calibrator",
     "InProcess": "runtimes.in_process",

@@ -139,7 +139,9 @@ _HOME = {
     "Retrained": "methods.ccvr",
     "ClosedForm": "methods.ccvr",
     "FLSWAG": "methods.fl_swag",
+    "FitAndMeasure": "methods.fit_and_measure",
     # artifacts
+    "Fitted": "artifacts.fitted",
     "Trained": "artifacts.trained",
     "Ensemble": "artifacts.ensemble",
     "Head": "artifacts.head",

@@ -17,6 +17,7 @@ from fedcalib.cohort import Everyone
 from fedcalib.errors import InputError, WireError
 from fedcalib.loop import Outline
 from fedcalib.method import Method, Plan
+from fedcalib.methods.fit_and_measure import FitAndMeasure
 from fedcalib.privacy.model import Privacy
 from fedcalib.records import Schema
 
@@ -35,6 +36,7 @@ class Job:
     clip: float | None = None
     dropout: float = 0.0
     timeout: float = 120.0
+    measure: bool = False  # of calibrators: measure before and after, within the same budget, and write a report
     name: str = ""  # another name makes another run of the same questions
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,7 +98,7 @@ class Job:
             raise InputError(f"Expected a method such as fed-bbq or score-curves, found '{self.method}'.")
         home, name = homes[self.method]
         made: Method[Any] = Entry(self.method, home, name).build(dict(self.settings))
-        return made
+        return FitAndMeasure(made) if self.measure else made
 
     def model(self) -> Privacy:
         """Make the privacy model."""

@@ -89,5 +89,5 @@ def _tell(voice: Voice, document: dict[str, Any], out: Path) -> None:
         kind = getattr(errors, str(document.get("kind")), FedcalibError)
         raise kind(document["error"])
     spent = document["privacy"]
-    rows = (("artifact", str(out / document["artifact"])), ("privacy", spent["statement"]))
-    voice.result(document, [Table("Done", ("", ""), rows)])
+    written = tuple((name, str(out / document[name])) for name in ("artifact", "report") if name in document)
+    voice.result(document, [Table("Done", ("", ""), (*written, ("privacy", spent["statement"])))])

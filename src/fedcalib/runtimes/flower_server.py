@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fedcalib import __version__
+from fedcalib.artifacts.fitted import Fitted
 from fedcalib.artifacts.saving import write_whole
 from fedcalib.errors import FedcalibError
 from fedcalib.job import Job
@@ -65,9 +67,36 @@ def serve(job: Job, runtime: Runtime, folder: Path, out: Path) -> Result[Any]:
         ledger=Ledger(folder.parent / "ledger.db"),
         watch=watch,
     )
-    artifact = result.artifact.save(out / "artifact.json", result.privacy)
-    _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), "artifact": artifact.name})
+    _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), **_files(job, result, out)})
     return result
+
+
+def _files(job: Job, result: Result[Any], out: Path) -> dict[str, str]:
+    """Save what came of it: the artifact, and of a measured calibrator also the report."""
+    if not isinstance(result.artifact, Fitted):
+        return {"artifact": result.artifact.save(out / "artifact.json", result.privacy).name}
+    result.artifact.calibrator.save(out / "artifact.json", result.privacy)
+    for name, content in _report(job, result).items():
+        (out / name).write_bytes(content)
+    return {"artifact": "artifact.json", "report": "report.html"}
+
+
+def _report(job: Job, result: Result[Any]) -> dict[str, bytes]:
+    from fedcalib.cli.pages import Story, files
+
+    fitted, private = result.artifact, job.model().private
+    story = Story(
+        title=f"{job.method} over {job.sites} sites",
+        summary=("Measured on the records that were fitted, which flatters a little.",),
+        spent=result.privacy,
+        private=private,
+        counts={"sites": None if private else job.sites, "records": None},
+        before=fitted.before,
+        after=fitted.after,
+        warnings=(*fitted.before.warnings, *fitted.after.warnings),
+        provenance={"fedcalib": __version__, **{name: value for name, value in asdict(job).items() if value}},
+    )
+    return files(story)
 
 
 def teller(path: Path) -> Callable[[Event], None]:
