@@ -6,15 +6,20 @@ To add a method, a model or a runtime, add one line here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import FunctionType
 
 import numpy as np
 
 import fedcalib as fc
 from fedcalib.artifacts.confusion import Confusion
+from fedcalib.artifacts.head import Representation
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.loop import Runtime
+from fedcalib.methods.ccvr import ClosedForm, Retrained
 from fedcalib.methods.review_window import ReviewWindow
 from fedcalib.query import Query
+from fedcalib.training import SoftmaxRegression
+from tests.remote.places import remote
 
 METHODS: list[fc.Method] = [
     fc.FedBin(),
@@ -59,6 +64,12 @@ METHODS: list[fc.Method] = [
     fc.IsotonicBuckets(tree=fc.ScoreTree(4, 2)),
     fc.BinaryBBQ(levels=3, tree=fc.ScoreTree(4, 2)),
     fc.BetaScaling(tree=fc.ScoreTree(4, 2)),
+    fc.FedAvg(SoftmaxRegression(4, 4), rounds=2, column=None),
+    fc.FedAvg(SoftmaxRegression(2, 2), rounds=1, largest=50, column=None),
+    fc.CCVR(fit=Retrained(samples=20, epochs=2), representation=Representation(column=None)),
+    fc.CCVR(fit=ClosedForm(), diagonal=True, representation=Representation(column=None)),
+    fc.FeatureGaussians(radius=5.0, representation=Representation(column=None)),
+    fc.FLSWAG(SoftmaxRegression(4, 4), prior=1.0, most=0.5, reach=0.1, samples=2, column=None),
 ]
 
 MODELS: list[fc.Privacy] = [
@@ -74,6 +85,7 @@ MODELS: list[fc.Privacy] = [
 
 RUNTIMES: list[Callable[[fc.Federation], Runtime]] = [
     fc.InProcess,
+    remote,
 ]
 
 SCHEMAS = [fc.Schema(classes=2, clients=5), fc.Schema(classes=4, clients=5)]
@@ -81,7 +93,7 @@ SCHEMAS = [fc.Schema(classes=2, clients=5), fc.Schema(classes=4, clients=5)]
 
 def name(subject: object) -> str:
     """Name a subject in a test's id."""
-    return subject.__name__ if isinstance(subject, type) else repr(subject)
+    return subject.__name__ if isinstance(subject, type | FunctionType) else repr(subject)
 
 
 def planned_queries() -> Iterator[tuple[str, Query]]:

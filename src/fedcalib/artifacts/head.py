@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, final
 
 import numpy as np
@@ -43,7 +44,8 @@ class Representation:
 
     def apply(self, features: Any) -> Floats:
         """Represent features, (n, features)."""
-        values = np.asarray(features, dtype=np.float64).reshape(len(features), -1)
+        given = np.asarray(features, dtype=np.float64)
+        values = given.reshape(len(given), prod(given.shape[1:]))
         if self.power != 1:
             values = np.sign(values) * np.abs(values) ** self.power
         if self.unit:

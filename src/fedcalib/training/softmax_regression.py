@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import final
 
 import numpy as np
@@ -37,7 +38,8 @@ class LinearSession(Session):
 
     def features(self, inputs: Array) -> Floats:
         """Flatten; bytes become shares of 255."""
-        flat = np.asarray(inputs).reshape(len(inputs), -1)
+        given = np.asarray(inputs)
+        flat = given.reshape(len(given), prod(given.shape[1:]))
         if flat.shape[1] != self._matrix.shape[1]:
             raise InputError(f"Expected {self._matrix.shape[1]} numbers a record, found {flat.shape[1]}.")
         return flat / 255.0 if flat.dtype == np.uint8 else flat.astype(np.float64, copy=False)
