@@ -1,0 +1,124 @@
+"""The sweep of the published study: every corruption, severity, number of sources, samples a source and epsilon.
+
+Run with `python -m benchmarks.domain_shift.run`; it goes on where it stopped. Results go to results.csv beside this
+file, one line a setting and method, each the mean over 500 random splits. `--severity 5` runs one severity alone,
+`--trials 100 --out few.csv` fewer splits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+from zlib import crc32
+
+import numpy as np
+
+from benchmarks.domain_shift import contenders as c
+from benchmarks.domain_shift.data import SEVERITIES, corrupted, corruptions
+from benchmarks.domain_shift.pool import Pool, Trials
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.csv"
+TRIALS = 500
+COLUMNS = ("corruption", "severity", "panel", "sources", "samples", "epsilon", "method", "ece", "ece_sd", "brier")
+WIDE = 16.0
+
+PUBLISHED: dict[str, c.Contender] = {
+    "No recalibration": c.Nothing(),
+    "One source": c.OneSource(),
+    "Histogram binning": c.PublishedBinning(),
+    "ECE-T": c.ECETGolden(),
+    "NLL-T": c.NLLTGolden(),
+    "Acc-T": c.AccTGolden(),
+}
+WIDER: dict[str, c.Contender] = {
+    "One source, wide": c.OneSource(high=WIDE),
+    "ECE-T, wide": c.ECETGolden(high=WIDE),
+    "NLL-T, wide": c.NLLTGolden(high=WIDE),
+    "Acc-T, wide": c.AccTGolden(high=WIDE),
+}
+OURS: dict[str, c.Contender] = {
+    "Ours: AccT": c.AccTCurve(),
+    "Ours: AccT, two looks": c.AccTLooks(),
+    "Ours: AccT, bisection": c.AccTBisection(),
+    "Ours: SourceBinning": c.RightWrongBinning(),
+}
+CEILING: dict[str, c.Contender] = {"Pooled, not private": c.Pooled()}
+METHODS = {**PUBLISHED, **WIDER, **OURS, **CEILING}
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """One point of one panel."""
+
+    panel: str
+    sources: int
+    samples: int
+    epsilon: float
+
+
+SETTINGS = (
+    *(Setting("sources", sources, 10, 1.0) for sources in range(10, 251, 10)),
+    *(Setting("samples", 50, samples, 1.0) for samples in range(5, 51, 5)),
+    *(Setting("epsilon", 50, 30, round(0.2 * step, 1)) for step in range(1, 11)),
+)
+
+
+def rows(pool: Pool, corruption: str, severity: int, setting: Setting, trials: int = TRIALS) -> Iterator[list[object]]:
+    """Run all methods on one setting, on the same splits."""
+    seed = crc32(f"{corruption} {severity} {setting}".encode())
+    drawn = Trials(pool, setting.sources, setting.samples, trials, np.random.default_rng(seed))
+    for name, method in METHODS.items():
+        ece, brier = method.measures(drawn, setting.epsilon)
+        where = (corruption, severity, setting.panel, setting.sources, setting.samples, setting.epsilon)
+        yield [*where, name, f"{ece.mean():.6f}", f"{ece.std(ddof=1):.6f}", f"{brier.mean():.6f}"]
+
+
+def sweep(corruption: str, severity: int, trials: int) -> list[list[object]]:
+    """Run all settings of one corruption, so that they share its table of temperatures."""
+    pool = Pool(*corrupted(corruption, severity))
+    return [row for setting in SETTINGS for row in rows(pool, corruption, severity, setting, trials)]
+
+
+def done(path: Path) -> set[tuple[str, int]]:
+    """Say which corruptions and severities a file of results holds already."""
+    if not path.exists():
+        return set()
+    with path.open(newline="") as file:
+        return {(row["corruption"], int(row["severity"])) for row in csv.DictReader(file)}
+
+
+def main() -> None:
+    """Run what is not there yet, two processes at a time."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--severity", type=int, choices=SEVERITIES, action="append")
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    told = parser.parse_args()
+    held = done(told.out)
+    severities = told.severity or reversed(SEVERITIES)
+    jobs = [(name, s, told.trials) for s in severities for name in corruptions() if (name, s) not in held]
+    started = time.perf_counter()
+    with told.out.open("a", newline="") as file, ProcessPoolExecutor(2) as processes:
+        writer = csv.writer(file, lineterminator="\n")
+        if not held:
+            writer.writerow(COLUMNS)
+        for place, result in enumerate(processes.map(sweep, *zip(*jobs, strict=True)) if jobs else (), start=1):
+            writer.writerows(result)
+            file.flush()
+            bar = "#" * round(30 * place / len(jobs))
+            spent = time.perf_counter() - started
+            print(f"\r[{bar:<30}] {place}/{len(jobs)} sweeps, {spent:.0f} s", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

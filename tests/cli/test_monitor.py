@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcalib as fc
+from fedcalib.io import Columns
+from fedcalib.io.reading import read_checked
+from fedcalib.ledger import Ledger
+from tests.cli.conftest import Shell
+
+
+@pytest.fixture
+def weeks(home: Path) -> Path:
+    """Five weeks from day 30 on, at four sites; the odds of a positive fall in the fourth."""
+    rng = np.random.default_rng(0)
+    n = 10_000
+    day = 30 + rng.integers(35, size=n)
+    odds = rng.normal(-0.5, 1.0, n)
+    shift = np.where(day >= 51, -1.2, 0.0)
+    label = (rng.random(n) < 1 / (1 + np.exp(-odds - shift))).astype(int)
+    table = pd.DataFrame(
+        {"site": rng.integers(4, size=n), "score": 1 / (1 + np.exp(-odds)), "label": label, "day": day}
+    )
+    table.to_csv(home / "weeks.csv", index=False)
+    return home / "weeks.csv"
+
+
+def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) -> None:
+    words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate")
+    said = shell(*words, "--false-alarms", "0.001", "--out", "out", "--seed", "1", "--format", "json")
+    assert said.code == 0, said.err
+    document = said.json
+    assert [window["window"] for window in document["windows"]] == [f"week {k}" for k in range(1, 6)]
+    assert [window["first_day"] for window in document["windows"]] == [30, 37, 44, 51, 58]
+    assert document["alarms"] == ["week 4"]
+    assert document["privacy"]["epsilon"] == 1.0
+    last = document["windows"][-1]
+    assert last["served"]["ece"]["value"] < 0.8 * last["metrics"]["ece"]["value"]
+    assert document["recalibration"]["windows"] == 4
+    assert set(document["recalibration"]["hurt"]) <= {"week 2", "week 3", "week 4"}
+    assert {path.name for path in (home / "out").iterdir()} == {
+        "calibrator.json",
+        "result.json",
+        "report.html",
+        "timeline.png",
+    }
+    assert json.loads((home / "out" / "result.json").read_text())["alarms"] == ["week 4"]
+    assert "week 4" in (home / "out" / "report.html").read_text()
+    assert isinstance(fc.load(home / "out" / "calibrator.json"), fc.Calibrator)
+    assert "raised an alarm" in said.err
+
+
+def test_windows_of_clients_add_up(shell: Shell, weeks: Path) -> None:
+    words = ("monitor", weeks, "--privacy", "user", "--epsilon", "5", "--delta", "1e-5", "--clip", "50")
+    said = shell(*words, "--dry-run", "--format", "json")
+    assert said.code == 0, said.err
+    assert said.json["privacy"]["unit"] == "client"
+    assert said.json["privacy"]["epsilon"] == pytest.approx(5.0, rel=1e-3)
+    assert "5 windows" in said.json["privacy"]["statement"]
+
+
+def test_the_ledger_is_debited_once_for_all_windows(shell: Shell, weeks: Path) -> None:
+    ledger = Ledger("ledger.db")
+    words = (
+        "monitor",
+        weeks,
+        "--privacy",
+        "distributed",
+        "--epsilon",
+        "1",
+        "--ledger",
+        "ledger.db",
+        "--format",
+        "json",
+    )
+    first = shell(*words)
+    assert first.code == 0, first.err
+    again = shell(*words)
+    assert again.json["replayed"]
+    assert float(ledger.account("default").epsilon) == 1.0
+    assert again.json["windows"] == first.json["windows"]
+
+
+def test_dates_make_windows_too(shell: Shell, home: Path) -> None:
+    rng = np.random.default_rng(0)
+    stamps = pd.Timestamp("2024-02-27") + pd.to_timedelta(rng.integers(14, size=600), unit="D")
+    table = pd.DataFrame(
+        {"site": rng.integers(3, size=600), "score": rng.random(600), "label": rng.integers(2, size=600)}
+    )
+    table["when"] = stamps.strftime("%Y-%m-%d")
+    table.to_csv("text.csv", index=False)
+    table.assign(when=stamps).to_parquet("stamps.parquet")
+    found = [
+        shell("monitor", name, "--time", "when", "--format", "json").json for name in ("text.csv", "stamps.parquet")
+    ]
+    days = [[window["first_day"] for window in one["windows"]] for one in found]
+    first = (pd.Timestamp("2024-02-27") - pd.Timestamp("1970-01-01")).days
+    assert days[0] == days[1] == [first, first + 7]
+
+
+def test_bad_words_are_told(shell: Shell, weeks: Path) -> None:
+    assert "column 'when'" in shell("monitor", weeks, "--time", "when").err
+    assert "--recalibrate" in shell("monitor", weeks, "--method", "acc-t").err
+    assert shell("monitor", weeks, "--false-alarms", "2").code == 2
+    assert "Expected --epsilon" in shell("monitor", weeks, "--privacy", "distributed").err
+
+
+def test_records_without_a_time_are_left_out(home: Path) -> None:
+    pd.DataFrame({"score": [0.1, 0.9, 0.5], "label": [0, 1, 1], "day": [3.0, None, 4.0]}).to_csv("gap.csv", index=False)
+    reading = read_checked("gap.csv", Columns(score="score", time="day"))
+    assert len(reading.federation.records) == 2
+    assert reading.federation.records.extra["time"].tolist() == [3, 4]
+    assert "column 'day'" in str(reading.rejected[0])
