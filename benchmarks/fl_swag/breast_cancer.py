@@ -8,6 +8,7 @@ posterior itself; its draws decide the axes that both are shown on.
 from __future__ import annotations
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +36,7 @@ class ThreeHidden(torch.nn.Sequential):
 
     def __init__(self) -> None:
         sizes = [30, 8, 8, 8]
-        layers = [
-            part for a, b in zip(sizes, sizes[1:], strict=False) for part in (torch.nn.Linear(a, b), torch.nn.Tanh())
-        ]
+        layers = [part for a, b in pairwise(sizes) for part in (torch.nn.Linear(a, b), torch.nn.Tanh())]
         super().__init__(*layers, torch.nn.Linear(8, 2))
 
 
@@ -51,7 +50,7 @@ def potential(session: Session, weights: np.ndarray, records: fc.Records) -> tup
     return float(loss.sum() + PRIOR / 2 * weights @ weights), slope
 
 
-def hmc(session: Session, start: np.ndarray, records: fc.Records, draws: int, step: float, leaps: int) -> np.ndarray:
+def hmc(session: Session, start: np.ndarray, records: fc.Records, draws: int, *, step: float, leaps: int) -> np.ndarray:
     """Draw by Hamiltonian Monte Carlo, the first half thrown away."""
     rng, weights = np.random.default_rng(SEED), start.astype(np.float64)
     value, slope = potential(session, weights, records)

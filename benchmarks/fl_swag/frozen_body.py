@@ -27,7 +27,10 @@ from fedcalib.training.posterior import Curvature, Trajectory
 HERE = Path(__file__).parent
 LOADERS = {"mnist": datasets.mnist, "fashion-mnist": datasets.fashion_mnist}
 OTHER = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}
-MODES = {"public": "pretrained on the other data set: public", "union": "pretrained on the clients' union, as the slides did: not federated"}  # fmt: skip
+MODES = {
+    "public": "pretrained on the other data set: public",
+    "union": "pretrained on the clients' union, as the slides did: not federated",
+}
 SLIDES = {("mnist", "FL-SWAG"): 97.41, ("mnist", "SGLD"): 97.61, ("mnist", "pSGLD"): 97.42}
 SLIDES |= {("fashion-mnist", "FL-SWAG"): 87.57, ("fashion-mnist", "SGLD"): 87.15, ("fashion-mnist", "pSGLD"): 86.67}
 CLIENTS, SEED = 10, 0
@@ -73,11 +76,11 @@ def main() -> None:
     torch.set_num_threads(1)
     places = dict(pair.split("=", 1) for pair in told.data)
     table = Table(HERE / "frozen_body.csv")
-    for data in places:
+    for data, directory in places.items():
         for mode, meaning in MODES.items():
             if table.has(data=data, mode=meaning):
                 continue
-            loaded = LOADERS[data](places[data])
+            loaded = LOADERS[data](directory)
             rows = np.random.default_rng(SEED).permutation(np.flatnonzero(~loaded.test))
             own = loaded.records(rows[2000 : 2000 + told.records])
             public = LOADERS[OTHER[data]](places[OTHER[data]]).train_records.take(slice(0, told.records))
