@@ -30,11 +30,12 @@ def release(leaves: np.ndarray, tree: fc.ScoreTree, privacy: fc.Privacy, seed: i
 
 def _reports(mechanism: RandomisedReports, leaves: np.ndarray, tree: fc.ScoreTree, source: fc.Simulated) -> np.ndarray:
     """Deal the records of each leaf to levels at random, then draw each level's reports."""
-    assert mechanism.chances is not None
     rng, left, chance, parts = source.derive("deal").generator(), leaves.astype(np.int64), 1.0, []
     for level, (name, coder) in enumerate(mechanism.coders.items(), start=1):
-        own = rng.binomial(left, min(mechanism.chances[name] / chance, 1.0))
-        left, chance = left - own, chance - mechanism.chances[name]
+        own = left  # where every record reports every level
+        if mechanism.chances is not None:
+            own = rng.binomial(left, min(mechanism.chances[name] / chance, 1.0))
+            left, chance = left - own, chance - mechanism.chances[name]
         counts = own.reshape(2, tree.arity**level, -1).sum(axis=2).reshape(-1)
         reported = coder.encoder.total(np.append(counts, 0), source.derive(name))
         parts.append(np.append(reported, counts.sum()))

@@ -102,3 +102,27 @@ def calibration_errors(scores: np.ndarray, labels: np.ndarray, bins: tuple[int, 
                 "clients": len(kept[0]), "bins": count, "model": model, "calibrator": name,
                 "ece": binary_ece(mapped, held[1], count), "auc_change": roc_auc(mapped, held[1]) - base,
             }  # fmt: skip
+
+
+def equal_epsilon(scores: np.ndarray, labels: np.ndarray, model: str, runs: int) -> Iterator[Row]:
+    """Four ways to spend the same epsilon on 1024 leaves."""
+    exact, leaves = confusion(scores, labels, THRESHOLDS), leaves_of(scores, labels, 10)
+    truth, auc = np.stack([exact.precision, exact.recall, exact.accuracy]), roc_auc(scores, labels)
+    trees = {
+        "flat leaves": fc.ScoreTree(1024, 1),
+        "consistent, arity 2": fc.ScoreTree(2, 10),
+        "consistent, arity 4": fc.ScoreTree(4, 5),
+    }
+    for run in range(runs):
+        raw = raw_tree(leaves, model, run)
+        found = {"published tree": (np.array([raw.rates(t) for t in THRESHOLDS]).T, raw.auc(100))}
+        for name, tree in trees.items():
+            table = release(leaves, tree, MODELS[model], run)
+            rates = np.stack([rate(table, THRESHOLDS).value for rate in (precision, recall, accuracy)])
+            found[name] = rates, auc_of_counts(table.counts[1], table.counts[0])
+        for name, (rates, value) in found.items():
+            yield {
+                "clients": len(scores), "model": model, "run": run, "estimator": name,
+                "rates_mean": np.nanmean(np.abs(rates - truth)), "rates_median": np.nanmedian(np.abs(rates - truth)),
+                "unanswered": int(np.isnan(rates).sum()), "auc": abs(value - auc),
+            }  # fmt: skip

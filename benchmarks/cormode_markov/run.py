@@ -17,7 +17,14 @@ import pandas as pd
 from benchmarks.cormode_markov import plots
 from benchmarks.cormode_markov.baselines import averaged_auc
 from benchmarks.cormode_markov.data import SETS
-from benchmarks.cormode_markov.experiments import MODELS, Row, auc_errors, calibration_errors, rate_errors
+from benchmarks.cormode_markov.experiments import (
+    MODELS,
+    Row,
+    auc_errors,
+    calibration_errors,
+    equal_epsilon,
+    rate_errors,
+)
 from fedcalib.metrics import roc_auc
 
 HERE = Path(__file__).parent
@@ -78,6 +85,11 @@ def skewed_clients(held: tuple[np.ndarray, np.ndarray], runs: int) -> Iterator[R
             yield {"mixing": mixing, "run": run, "averaged": averaged_auc(scores, labels, owner), "pooled": exact}
 
 
+def same_budget(held: tuple[np.ndarray, np.ndarray], runs: int) -> Iterator[Row]:
+    for model in list(MODELS)[1:]:
+        yield from equal_epsilon(*held, model, runs)
+
+
 EXPERIMENTS = {
     "figure_2_rates_by_height": figure_2,
     "figure_3_rates_by_clients": figure_3,
@@ -85,6 +97,7 @@ EXPERIMENTS = {
     "figure_5_ece_by_bins": figure_5,
     "auc_by_clients": auc_by_clients,
     "averaged_auc": skewed_clients,
+    "equal_epsilon": same_budget,
 }
 
 
