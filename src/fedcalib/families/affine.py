@@ -15,7 +15,7 @@ from fedcalib.randomness import Randomness
 from fedcalib.records import Federation, softmax
 from fedcalib.types import Floats, Ints
 
-_HALVINGS = 60
+_HALVINGS = 48  # of a range of 6 in ln T: to the last digits
 
 
 @final
