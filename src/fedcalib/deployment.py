@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +98,19 @@ def connect(link: Link, home: Path) -> None:
     trust = "insecure = true" if link.authority is None else f'root-certificates = "{link.authority.resolve()}"'
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{link.address}"\n{trust}\n'
     (home / "config.toml").write_text(text, encoding="utf-8")
+
+
+def await_server(link: Link, seconds: float = 60.0) -> None:
+    """Wait until the server listens: it takes a few seconds to start."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((link.host, link.port), 1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise InputError(f"Expected a server at {link.address}, found none; start it first.") from error
+            time.sleep(0.3)
 
 
 def app() -> Path:

@@ -50,6 +50,8 @@ def admit(
 ) -> None:
     """Let sites in by their public node keys; the server has to be running."""
     link = deployment.Link(host, port, keys / "ca.crt")
+    if not show:
+        deployment.await_server(link)
     for site in sites:
         command = deployment.admit(link, keys / site / "node.pub", state / "operator")
         if not show:

@@ -47,6 +47,7 @@ def submit(
     if show:
         print(command)
         return
+    deployment.await_server(link)
     voice.note(str(command))
     (out / "result.json").unlink(missing_ok=True)
     begun = _lines(out)
@@ -75,7 +76,8 @@ def _pass_on(out: Path, seen: int, voice: Voice) -> int:
         line = json.loads(text)
         lost = "; ".join(f"{site} {why}" for site, why in line["lost"].items())
         count = f", {line['answered']} of {line['asked']} sites answered" if line["asked"] else ""
-        voice.note(f"{line['stage']}{count}" + (f" (lost: {lost})" if lost else ""))
+        left = "" if line.get("epsilon_left") is None else f", epsilon left: {line['epsilon_left']:g}"
+        voice.note(f"{line['stage']}{count}{left}" + (f" (lost: {lost})" if lost else ""))
     return len(lines)
 
 

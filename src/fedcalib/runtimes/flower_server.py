@@ -52,11 +52,13 @@ def server_app() -> Any:
 
 def serve(job: Job, runtime: Runtime, folder: Path, out: Path) -> Result[Any]:
     """Run a job to its end, or go on where it stopped, and write down what came of it."""
-    tell = teller(out / "progress.jsonl")
+    tell, ledger = teller(out / "progress.jsonl"), Ledger(folder.parent / "ledger.db")
 
     def watch(progress: Progress) -> None:
         said = "recalled" if progress.recalled else "asked"
-        tell(Event(f"step {progress.step + 1} of {progress.steps} {said}", 0, 0, {}))
+        left = ledger.account("default").epsilon_left if Path(ledger.path).exists() else None
+        stage = f"step {progress.step + 1} of {progress.steps} {said}"
+        tell(Event(stage, 0, 0, {}, None if left is None else float(left)))
 
     result = run(
         job.asked(),
@@ -64,7 +66,7 @@ def serve(job: Job, runtime: Runtime, folder: Path, out: Path) -> Result[Any]:
         job.model(),
         participation=job.participation(),
         transcript=folder / "transcript.jsonl",
-        ledger=Ledger(folder.parent / "ledger.db"),
+        ledger=ledger,
         watch=watch,
     )
     _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), **_files(job, result, out)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar, final
 
 from fedcalib import __version__
@@ -26,10 +26,11 @@ class Event:
     asked: int
     answered: int
     lost: Mapping[str, str]
+    epsilon_left: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give it as plain data."""
-        return {"stage": self.stage, "asked": self.asked, "answered": self.answered, "lost": dict(self.lost)}
+        return {**asdict(self), "lost": dict(self.lost)}
 
 
 @final
