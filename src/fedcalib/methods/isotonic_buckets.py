@@ -8,7 +8,6 @@ from typing import final
 import numpy as np
 
 from fedcalib.artifacts.edges import EdgeSteps
-from fedcalib.methods.quantile_binning import shares
 from fedcalib.methods.score_calibration import ScoreCalibration, check_buckets, chosen_buckets
 from fedcalib.metrics.score_buckets import Buckets
 from fedcalib.metrics.score_table import ScoreTable
@@ -39,6 +38,8 @@ class IsotonicBuckets(ScoreCalibration):
         """Part the records evenly and pool what falls."""
         count = chosen_buckets(self.buckets, table) * (2 if self.buckets is None else 1)
         buckets = Buckets.even(table, count)
-        share = shares(buckets, 0.0)
-        weight = buckets.held * buckets.worth(np.clip(share, 0.02, 0.98))
+        held = buckets.positive + buckets.negative
+        # shares stay signed until neighbours are pooled: cutting noise at zero first would lift every low bucket
+        share = np.divide(buckets.positive, held, out=buckets.score.copy(), where=held > 0)
+        weight = np.maximum(held, 0.0) * buckets.worth(np.clip(buckets.score, 0.02, 0.98))
         return EdgeSteps.of_arrays(buckets.edges[1:-1], isotonic(share, weight + 1e-9))
