@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +15,13 @@ import pytest
 
 import fedcalib as fc
 from fedcalib.errors import TooFewClients
+from fedcalib.loop import Step
 from fedcalib.runtimes.remote import Remote
 from fedcalib.runtimes.transport import Transport
+from fedcalib.secagg.binding import seed_hash
+from fedcalib.secagg.errors import ProtocolError
+from fedcalib.secagg.shamir import Interpolation
+from fedcalib.secagg.state import ClientState, Session
 from fedcalib.site.requests import Refused, Relay, Share, read, write
 from fedcalib.site.site import Site
 from tests.contract.subjects import federation
@@ -248,3 +255,76 @@ def test_a_name_that_is_taken_or_unknown_is_turned_away() -> None:
     runtime = Remote(twin, all_places.directory, sites=6, timeout=0.1)
     with pytest.raises(TooFewClients, match="introduced itself as 'site-00', which is unknown or taken"):
         _ = runtime.schema
+
+
+def asked_again(tmp_path: Path, privacy: fc.Privacy) -> tuple[Places, Callable[[], fc.Result]]:
+    """A run whose sites confirmed, whose server then died and lost its half-finished sum."""
+    all_places = places(DATA, GENEROUS, tmp_path / "sites")
+
+    def attempt(transport: Transport | None = None) -> fc.Result:
+        runtime = Remote(transport or short_lived(all_places), all_places.directory, tmp_path / "server")
+        return fc.run(fc.FedBin(), runtime, privacy, transcript=tmp_path / "server" / "t.jsonl")
+
+    with pytest.raises(Died):
+        attempt(Mortal(short_lived(all_places), 4, heard=True))
+    saved = next((tmp_path / "server").glob("sum-*.json"))
+    saved.write_text(json.dumps({**json.loads(saved.read_text()), "server": ""}))
+    return all_places, attempt
+
+
+def test_a_step_that_is_asked_again_with_fresh_noise_is_paid_again(tmp_path: Path) -> None:
+    all_places, attempt = asked_again(tmp_path, fc.DistributedDP(epsilon=1.0))
+    assert attempt().privacy.epsilon == pytest.approx(2.0)
+    for site in all_places.sites.values():
+        assert float(site.notebook.ledger.accounts()[0].epsilon) == pytest.approx(2.0)
+
+
+def test_an_exact_sum_that_was_confirmed_is_not_given_twice(tmp_path: Path) -> None:
+    all_places, attempt = asked_again(tmp_path, fc.SecAgg())
+    with pytest.raises(TooFewClients, match="site-00' gave this sum once and cannot tell it from a trick"):
+        attempt()
+    reason = all_places.sites["site-00"].notebook.log.lines()[-1]["reason"]
+    assert "Two sums over different survivors can be subtracted" in reason
+
+
+def test_a_lying_server_gets_no_second_roster(tmp_path: Path) -> None:
+    """The same step and attempt under a setup without one site would give that site away; all others refuse."""
+    all_places = places(DATA, GENEROUS, tmp_path / "sites")
+    runtime = Remote(all_places.transport(), all_places.directory)
+    fc.run(fc.FedBin(), runtime, fc.SecAgg(), participation=fc.Everyone(dropout=0.4))
+    sums, outline = runtime._sums, runtime._outline
+    sums._server = None
+    del runtime.station.seats["site-04"]
+    step = Step(
+        outline.run, 0, 0, outline.queries[0], outline.mechanisms[0], outline.cohort, fc.Everyone(), fc.Secure()
+    )
+    with pytest.raises(TooFewClients, match="met a message that the protocol does not allow"):
+        runtime.total(step)
+    assert "answered under another roster" in all_places.sites["site-00"].notebook.log.lines()[-1]["reason"]
+
+
+@pytest.mark.parametrize("colluders", [2, 3])
+def test_colluding_sites_learn_nothing_about_another(colluders: int, tmp_path: Path) -> None:
+    """Two or three of five pool their disks with the server after the vectors left; it takes four to unmask."""
+    all_places = places(DATA, GENEROUS, tmp_path / "sites")
+    runtime = Remote(Mortal(short_lived(all_places), 4, heard=False), all_places.directory)
+    with pytest.raises(Died):
+        fc.run(fc.FedBin(), runtime, fc.SecAgg())
+    states = [session(tmp_path / "sites" / f"site-{place:02d}") for place in range(5)]
+    pledge = states[4].advert.pledges[0]
+    assert seed_hash(rebuilt_seed(states[:4])) == pledge.seed
+    with suppress(ProtocolError):  # then it is not even a number of the right size
+        assert seed_hash(rebuilt_seed(states[:colluders])) != pledge.seed
+
+
+def session(folder: Path) -> Session:
+    text = json.loads(next((folder / "runs").glob("*.json")).read_text())["masks"]
+    found = ClientState.from_json(text).session
+    assert found is not None
+    return found
+
+
+def rebuilt_seed(states: list[Session]) -> bytes:
+    """Put together what sites hold of the last one's seed."""
+    shares = [next(held.seed for held in state.progress[0].held if held.place == 4) for state in states]
+    return Interpolation([place + 1 for place in range(len(states))]).secret(shares)

@@ -35,6 +35,7 @@ REASONS = {
     "budget": "has too little of its yearly budget left; ask for less, or wait",
     "cohort": "answers only together with more sites; wait for more, or allow fewer drop-outs",
     "protocol": "met a message that the protocol does not allow; nothing was answered, and the site's log says why",
+    "again": "gave this sum once and cannot tell it from a trick; start a new run, under another name",
     "declined": "declined for a reason that its own log tells; ask the site",
     "disk": "could not write to its disk, so it answered nothing; ask the site to make room, then run this again",
     "failed": "failed for a reason that its own log tells; ask the site",

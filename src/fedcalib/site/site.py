@@ -176,7 +176,11 @@ class Site:
             return Relay(question.run, earlier.to_json())
         self._check_slot(visit, question, request)
         self._debit(visit, question)
-        masked = client.mask(request, self._share(visit, question).astype(np.uint64, copy=False))
+        words = self._share(visit, question).astype(np.uint64, copy=False)
+        try:
+            masked = client.mask(request, words)
+        except PolicyError as error:  # an exact sum that was confirmed before
+            raise Refusal("again", str(error)) from error
         after = visit.after(question.step, question.attempt, mark, "")
         self.notebook.save(question.run, replace(after, masks=client.to_json()).to_json())
         return Relay(question.run, masked.to_json())
