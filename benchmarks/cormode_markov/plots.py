@@ -57,7 +57,12 @@ def _grid(frame: pd.DataFrame, x: str, y: str, by: str, published: str, *, logx:
                 low, high = grouped.min(), grouped.max()
                 ax.fill_between(middle.index, np.maximum(low, FLOOR), np.maximum(high, FLOOR), color=colour, alpha=0.12)
             _guides(ax, x, published, model)
-            ax.set(yscale="log", title=f"{name}, {model}", xlabel=x, ylabel=f"{y} error" if y != "ece" else "ECE")
+            ax.set(
+                yscale="log",
+                title=f"{name}, {model}",
+                xlabel=x,
+                ylabel={"mean": "mean absolute error", "error": "absolute error of AUC"}.get(y, "ECE"),
+            )
             if logx:
                 ax.set_xscale("log")
             ax.grid(alpha=0.3)
