@@ -14,6 +14,7 @@ PUBLISHED = {
     "auc": {"DistDP eps=1": 1e-3, "LocalDP eps=5": 5e-3},
 }
 FLOOR = 1e-8
+AXES = {"mean": "mean absolute error", "error": "absolute error of AUC", "ece": "ECE"}
 
 
 def draw_all(folder: Path) -> None:
