@@ -25,6 +25,7 @@ from fedcalib.records import Schema
 HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
 ENOUGH: Final = 500.0  # units times epsilon from which offsets by class are worth their share of the budget
 _SCANT = 75.0  # units times epsilon below which a shorter range of temperatures costs less than its noise saves
+_SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
 
 
@@ -37,7 +38,8 @@ class Auto(Method[Calibrator]):
     differential privacy, say the run's `epsilon` and whose records it hides: `unit` "client" or "record". Enough units
     times epsilon pay for a temperature and offsets by class, fewer for a temperature alone, and very few for nothing:
     then it asks nothing and says why. `typical_records` is a public guess at a client's size; None finds it privately
-    with a twentieth of the budget. `guard` keeps the base model's top class on top, record by record.
+    with a twentieth of the budget, where that buys an answer, and otherwise takes fifty. `guard` keeps the base model's
+    top class on top, record by record.
     """
 
     epsilon: float | None = None
@@ -96,9 +98,9 @@ class Auto(Method[Calibrator]):
 
     def _private_clip(self, schema: Schema) -> Flow[float | None]:
         """Find how much a client may add where nobody guessed; a question of its own, paid for."""
-        if self.typical_records is not None or self.epsilon is None:
+        if self.typical_records is not None or self._strength(schema) < ENOUGH:
             return None
-        size = yield from clip_quantile(ClassCounts(schema.classes), 0.5, weight=0.05)
+        size = yield from clip_quantile(ClassCounts(schema.classes), 0.5, edges=_SIZES, weight=0.05)
         return max(1.0, _WORTH * sqrt(size))
 
 
