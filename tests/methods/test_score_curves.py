@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import precision_score, recall_score, roc_auc_score
 
 import fedcalib as fc
 from fedcalib import wire
 from fedcalib.artifacts.score_curves import Curves
 from fedcalib.errors import InputError
+from fedcalib.flows.score_table import table_of
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.privacy.local import LocalDP
+from tests.strategies import answers
 
 
 def scored(n: int, seed: int, rate: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
@@ -183,3 +187,27 @@ def test_intervals_cover_the_truth_and_are_not_padded(privacy: fc.Privacy) -> No
         spread = np.subtract(*np.quantile([figure.value for figure in figures], [0.975, 0.025]))
         assert covered >= 0.85, name
         assert np.mean([figure.high - figure.low for figure in figures]) <= 2.0 * spread, name
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_answer_gives_figures_in_range_or_nan(data: st.DataObject) -> None:
+    tree = fc.ScoreTree(4, 2)
+    found = Curves(table_of(tree, data.draw(answers(tree))))
+    figures = [
+        found.auc,
+        found.accuracy(0.5),
+        found.precision(0.3),
+        found.recall(1.0),
+        found.ece(7),
+        found.positive_rate,
+    ]
+    for figure in figures:
+        assert 0 <= figure.low <= figure.high <= 1
+        assert np.isnan(figure.value) or figure.low <= figure.value <= figure.high
+    for curve in (found.roc(), found.pr()):
+        assert len(curve.threshold) == len(curve.x.value) == len(curve.y.low)
+    assert len(found.reliability(5).records) == 5
+    for method in (fc.QuantileBinning(), fc.IsotonicBuckets(), fc.BinaryBBQ(3), fc.PlattScaling(), fc.BetaScaling()):
+        calibrated = method.fit(found.table)(np.linspace(0, 1, 7))
+        assert ((calibrated >= 0) & (calibrated <= 1)).all()

@@ -117,9 +117,9 @@ def unevenness(counts: Floats) -> Floats:
     """
     beside = np.concatenate([counts[:1], counts, counts[-1:]])
     left, right = beside[:-2], beside[2:]
-    slope = np.abs(right - left) / (2 * np.maximum(counts, 1e-300))
     smooth = (np.minimum(left, right) >= counts / 4) & (counts > 0)
-    return np.where(smooth, np.minimum(slope / 6, 0.5), 0.5)
+    slope: Floats = np.divide(np.abs(right - left), 2 * counts, out=np.full(len(counts), 3.0), where=smooth)
+    return np.minimum(slope / 6, 0.5)
 
 
 def _untold_pairs(counts: Floats) -> float:
