@@ -1,8 +1,8 @@
 """A complete evaluation of a million clients, against one central AUC; local reports against two LDP libraries.
 
-Run with `python -m benchmarks.binary_speed.run`; writes results.csv beside itself. Times are processor
-seconds of one thread, the best of several; only the ratios mean anything. The two LDP libraries simulate each report in turn, so they
-are timed on fewer clients and compared by the time a client takes.
+Run with `python -m benchmarks.binary_speed.run`; writes results.csv beside itself. Times are processor seconds of one
+thread, the best of several; only the ratios mean anything. The two LDP libraries simulate each report in turn, so
+they are timed on fewer clients and compared by the time a client takes.
 """
 
 from __future__ import annotations
