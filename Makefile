@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit bench e2e fuzz clean
+.PHONY: demo test lint types unit bench bench-maddock e2e fuzz clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -25,6 +25,12 @@ unit: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+
+bench-maddock: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.maddock.run
+	$(BIN)/python -m benchmarks.maddock.audit
+	$(BIN)/python -m benchmarks.maddock.million
+	$(BIN)/python -m benchmarks.maddock.tables
 
 # Real processes on loopback, in a network namespace with nothing but loopback where the machine allows one
 e2e: $(VENV)/.dev
@@ -49,11 +55,11 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
 # torch is pinned by name first, so that its small CPU build is taken and nothing pulls in a larger one
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[sklearn,torch,flower,onnx,demo,dev]'
+	$(PIP) --editable '.[sklearn,torch,flower,onnx,fast,demo,dev]'
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(PIP) --editable '.[sklearn,torch,flower,onnx,demo,dev,bench]'
+	$(PIP) --editable '.[sklearn,torch,flower,onnx,fast,demo,dev,bench]'
 	touch $@
 
 clean:
