@@ -101,7 +101,26 @@ def test_federated_equals_pooled_in_the_open(method: fc.Method, classes: int) ->
         pytest.skip(f"refused: {expected}")
     for federated in split:
         actual = outcome(method, fc.InProcess(federated), fc.Open())
-        np.testing.assert_allclose(numbers(actual), numbers(expected), rtol=1e-9, atol=1e-12)
+        # what is asked agrees to 1e-12 (below); a fit that iterates on it may enlarge the last digits
+        np.testing.assert_allclose(numbers(actual), numbers(expected), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("method", METHODS, ids=name)
+def test_open_sums_do_not_depend_on_who_holds_what(method: fc.Method, classes: int) -> None:
+    """A sum in another order differs in its last digits at most: 1e-12 of what the records add up to."""
+    pooled, split = pooled_and_split(classes)
+    try:
+        queries = fc.Plan.of(method, pooled.schema).queries
+    except InputError as refusal:
+        pytest.skip(f"refused: {refusal}")
+    for query in queries:
+        if isinstance(query, fc.ClientQuery):
+            continue
+        expected = query.total(pooled, fc.Simulated(0))
+        for federated in split:
+            actual = query.total(federated, fc.Simulated(0))
+            np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12 * len(pooled.records))
 
 
 @pytest.mark.parametrize("classes", [2, 4])
