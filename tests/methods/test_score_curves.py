@@ -189,7 +189,7 @@ def test_intervals_cover_the_truth_and_are_not_padded(privacy: fc.Privacy) -> No
         assert np.mean([figure.high - figure.low for figure in figures]) <= 2.0 * spread, name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_answer_gives_figures_in_range_or_nan(data: st.DataObject) -> None:
     tree = fc.ScoreTree(4, 2)

@@ -11,7 +11,7 @@ import numpy as np
 from fedcalib.artifacts.metrics_report import Measured
 from fedcalib.artifacts.saving import Artifact
 from fedcalib.metrics import table_bins, table_rates
-from fedcalib.metrics.score_table import NEGATIVE, POSITIVE, ScoreTable
+from fedcalib.metrics.score_table import CERTAIN, NEGATIVE, POSITIVE, SOMETHING, ScoreTable
 from fedcalib.metrics.table_bins import Bins
 from fedcalib.metrics.table_rates import Estimates, checked_thresholds
 from fedcalib.types import Floats
@@ -102,7 +102,8 @@ class Curves(Artifact):
             f"There are too few {name}, or they drown in noise ({total:.0f}, give or take {doubt:.0f}): "
             "AUC and all that divides by their number is left out."
             for name, label in (("negatives", NEGATIVE), ("positives", POSITIVE))
-            if (total := float(self.table.totals[label])) <= 3 * (doubt := float(self.table.doubts[label]))
+            if (total := float(self.table.totals[label]))
+            <= max(CERTAIN * (doubt := float(self.table.doubts[label])), SOMETHING)
         ]
         if np.count_nonzero(self.table.held.sum(axis=0)) == 1 and self.table.exact:
             said.append("All scores lie in one cell: the model does not rank, or the cells are too wide for it.")

@@ -17,7 +17,7 @@ from fedcalib.methods.platt import two_classes
 from fedcalib.metrics.intervals import normal_quantile
 from fedcalib.metrics.quantiles import even_edges
 from fedcalib.metrics.ranking import auc_of_counts
-from fedcalib.metrics.score_table import CERTAIN
+from fedcalib.metrics.score_table import CERTAIN, SOMETHING
 from fedcalib.metrics.table_rates import area_influence
 from fedcalib.queries.score_buckets import PairedBuckets
 from fedcalib.queries.score_tree import ScoreTree
@@ -74,7 +74,7 @@ class CompareModels(Method[Comparison]):
 def _compare(pairs: Floats, noise: float, own: int, other: int, threshold: float) -> Comparison:
     """Read both models off counts by (label, own bucket, rival's bucket)."""
     totals = pairs.sum(axis=(1, 2))
-    if (totals <= CERTAIN * np.sqrt(noise * pairs[0].size)).any() or (totals <= 0).any():
+    if (totals <= CERTAIN * np.sqrt(noise * pairs[0].size)).any() or (totals <= SOMETHING).any():
         unknown = Measured(float("nan"), 0.0, 1.0)
         apart = Measured(float("nan"), -1.0, 1.0)
         why = "A class has too few records, or drowns in noise: nothing can be compared."

@@ -14,6 +14,7 @@ from fedcalib.types import Floats, Ints
 
 NEGATIVE, POSITIVE = 0, 1
 CERTAIN = 3.0  # a sum below this many standard deviations of its noise drowns in it
+SOMETHING = 0.5  # records; less is nobody, whatever rounding left
 
 
 @final
@@ -79,7 +80,7 @@ class ScoreTable:
     @property
     def drowned(self) -> bool:
         """Say whether a class has no records, or fewer than its noise could have made up."""
-        return bool((self.totals <= np.maximum(CERTAIN * self.doubts[:2], 0.0)).any())
+        return bool((self.totals <= np.maximum(CERTAIN * self.doubts[:2], SOMETHING)).any())
 
     def covariance(self, weights: Floats) -> Floats:
         """Give the covariance that noise leaves to weighted sums of the counts; weights (sums, 2, cells)."""

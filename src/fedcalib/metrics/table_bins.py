@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcalib.binning import bin_edges
 from fedcalib.metrics.absolute_sum import absolute_sum_interval, unfolded
-from fedcalib.metrics.score_table import CERTAIN, POSITIVE, ScoreTable
+from fedcalib.metrics.score_table import CERTAIN, POSITIVE, SOMETHING, ScoreTable
 from fedcalib.metrics.table_rates import Estimates, rates, unevenness, weighed
 from fedcalib.types import Floats, Ints
 
@@ -59,7 +59,7 @@ def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95
     error. The interval holds the true error; it is widened by how far scores inside a cell may be from its middle.
     """
     records = float(table.totals.sum())
-    if records <= max(CERTAIN * float(table.doubts[2]), 0.0):
+    if records <= max(CERTAIN * float(table.doubts[2]), SOMETHING):
         return Estimates(np.full(1, np.nan), np.zeros(1), np.ones(1))
     pieces = _Pieces.of(table, bins)
     weights = _gap_weights(table, pieces, bins)

@@ -15,7 +15,7 @@ from fedcalib.binning import check_unit_interval
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import normal_quantile
 from fedcalib.metrics.ranking import auc_of_counts
-from fedcalib.metrics.score_table import CERTAIN, NEGATIVE, POSITIVE, ScoreTable
+from fedcalib.metrics.score_table import CERTAIN, NEGATIVE, POSITIVE, SOMETHING, ScoreTable
 from fedcalib.types import Floats
 
 _GROUPS = 64
@@ -143,7 +143,7 @@ def rates(table: ScoreTable, part: Floats, whole: Floats, loose: Floats, level: 
     `part` and `loose` are (k, 2, cells); `whole` may have one row for all.
     """
     over = weighed(whole, table.held)
-    known = over > np.maximum(CERTAIN * np.sqrt(np.maximum(table.variance(whole), 0.0)), 0.0)
+    known = over > np.maximum(CERTAIN * np.sqrt(np.maximum(table.variance(whole), 0.0)), SOMETHING)
     safe = np.where(known, over, 1.0)
     value = np.where(known, np.clip(weighed(part, table.held) / safe, 0.0, 1.0), np.nan)
     share = np.where(np.isnan(value), 0.5, value)
