@@ -1,7 +1,7 @@
 """A million clients of ten records and ten classes, hidden one by one: memory, and time by number of clients.
 
-Run with `python -m benchmarks.maddock.million`; writes million.csv beside itself. Each case runs in a process of its own,
-so that its peak memory is its own; times are of the processor, because the machine may be shared.
+Run with `python -m benchmarks.maddock.million`; writes million.csv beside itself. Each case runs in a process of its
+own, so that its peak memory is its own; times are of the processor, because the machine may be shared.
 """
 
 from __future__ import annotations
