@@ -1,4 +1,4 @@
-"""Audits at full size: a million releases a mechanism, two hundred thousand with exact noise, and 20,000 whole runs.
+"""Audits at full size: a million releases a mechanism, a hundred thousand with exact noise, and 20,000 whole runs.
 
 Run with `python -m benchmarks.audit.run PART`, where PART is `mechanisms`, `secure`, `record_runs` or
 `client_runs`; each writes a CSV file of its name beside this one. A bound holds with the confidence 1 - 1e-6.
@@ -20,7 +20,7 @@ from fedcalib.types import Array
 
 HERE = Path(__file__).parent
 MILLION = 1_000_000
-SLOWER = 200_000  # draws of exact noise, which takes longer
+SLOWER = 100_000  # draws of exact noise, which takes longer
 RUNS = 20_000
 SURE = 1 - 1e-6
 COLUMNS = ("audited", "noise", "randomness", "claimed", "delta", "at_least", "share", "stands", "draws", "cpu_seconds")
