@@ -70,9 +70,15 @@ def _server_tls(keys: Path) -> list[str]:
     ]
 
 
-def supernode(link: Link, port: int, node: Mapping[str, str], key: Path | None, home: Path) -> Command:
-    """Start a site's node: it connects to the server, and needs no port that the outside can reach."""
+def supernode(
+    link: Link, port: int, node: Mapping[str, str], key: Path | None, home: Path, trusted: Path | None = None
+) -> Command:
+    """Start a site's node: it connects to the server, and needs no port that the outside can reach.
+
+    With `trusted`, Flower's list of publishers, the node runs only apps that one of them has signed.
+    """
     words = ["--superlink", link.address, "--port", str(port), "--node-config", _pairs(node)]
+    words += [] if trusted is None else ["--trusted-entities", str(_there(trusted))]
     if link.authority is None or key is None:
         return _command("flower-supernode", [*words, "--insecure"], home)
     trust = ["--root-certificates", str(_there(link.authority)), "--auth-supernode-private-key", str(_there(key))]

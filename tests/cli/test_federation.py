@@ -69,6 +69,10 @@ def test_a_site_prints_the_command_behind_it(keys: Path, tmp_path: Path, capsys:
     said = capsys.readouterr().out
     assert f'data-path="{data}"' in said
     assert "--auth-supernode-private-key" in said
+    publishers = tmp_path / "publishers.yaml"
+    publishers.write_text("{}\n")
+    assert run(*words, "--trusted", publishers) == exits.FINE
+    assert "--trusted-entities" in capsys.readouterr().out
     bad = tmp_path / "policy.toml"
     bad.write_text("epsilon = 3\n")
     assert run(*words, "--policy", bad) == exits.USAGE

@@ -32,6 +32,9 @@ def start(
     state: State = Path("site-state"),
     server: Annotated[str, Option(help="Host and port of the server.")] = "127.0.0.1:8000",
     port: Annotated[int, Option(help="A free local port for the node's own processes.")] = 9094,
+    trusted: Annotated[
+        Path | None, Option(help="Flower's list of trusted publishers: only apps that they signed are run.")
+    ] = None,
     label: Annotated[str | None, Option(help="Column of the true classes.")] = None,
     score: options.Score = None,
     logits: options.Logits = None,
@@ -53,7 +56,8 @@ def start(
     node |= {name: column for name, column in columns.items() if column is not None}
     stated_keys(None if insecure else keys, insecure)
     link = _link(server, None if insecure else keys / "ca.crt")
-    replace_by(deployment.supernode(link, port, node, None if insecure else keys / "node", state / "node"), show)
+    key = None if insecure else keys / "node"
+    replace_by(deployment.supernode(link, port, node, key, state / "node", trusted), show)
 
 
 @app.command()
