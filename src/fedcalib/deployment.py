@@ -71,7 +71,7 @@ def _server_tls(keys: Path) -> list[str]:
 
 
 def supernode(
-    link: Link, port: int, node: Mapping[str, str], key: Path | None, home: Path, trusted: Path | None = None
+    link: Link, port: int, node: Mapping[str, str], key: Path | None, home: Path, *, trusted: Path | None = None
 ) -> Command:
     """Start a site's node: it connects to the server, and needs no port that the outside can reach.
 

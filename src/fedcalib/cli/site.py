@@ -57,7 +57,7 @@ def start(
     stated_keys(None if insecure else keys, insecure)
     link = _link(server, None if insecure else keys / "ca.crt")
     key = None if insecure else keys / "node"
-    replace_by(deployment.supernode(link, port, node, key, state / "node", trusted), show)
+    replace_by(deployment.supernode(link, port, node, key, state / "node", trusted=trusted), show)
 
 
 @app.command()
