@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib import wire
-from fedcalib.accounting import Composed, Event, Parallel, epsilon
+from fedcalib.accounting import Composed, Event, Parallel, Pure, epsilon
 from fedcalib.cohort import FEWEST_CLIENTS, FEWEST_RECORDS, Cohort
 from fedcalib.errors import InputError
 from fedcalib.loop import Outline
@@ -113,7 +113,8 @@ class Policy:
         cost = epsilon([Parallel(tuple(events)) if once else Composed(tuple(events))], self.delta)
         if not cost <= self.epsilon_a_run * (1 + 1e-9):
             raise Refusal("epsilon", f"Expected epsilon up to {self.epsilon_a_run} a run, found {cost:.6g}.")
-        return _spending(outline, cost, self.delta)
+        pure = all(isinstance(event, Pure) for event in events)
+        return _spending(outline, cost, 0.0 if pure else self.delta)
 
 
 def _spending(outline: Outline, cost: float, delta: float) -> Spending:
