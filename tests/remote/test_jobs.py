@@ -1,0 +1,47 @@
+"""A job from its file to its results, and once more without asking anybody."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fedcalib as fc
+from fedcalib.job import Job
+from fedcalib.ledger import Ledger
+from fedcalib.runtimes.flower_server import serve, teller
+from fedcalib.runtimes.remote import Remote
+from tests.contract.subjects import federation
+from tests.remote.places import Meddler, places
+
+DATA = federation(2, records=3000)
+
+
+@pytest.mark.parametrize("model", [{"privacy": "secagg"}, {"privacy": "distributed", "epsilon": 1.0}], ids=str)
+def test_a_job_ends_with_a_calibrator_and_a_report_and_asks_once(model: dict[str, object], tmp_path: Path) -> None:
+    job = Job("platt-scaling", sites=5, measure=True, **model)
+    everybody = places(DATA, folder=tmp_path / "sites")
+    meddler = Meddler(everybody.transport(), lambda site, action, reply: reply)
+    out, folder = tmp_path / "out", tmp_path / "server" / job.key
+    runtime = Remote(meddler, everybody.directory, folder, 5, watch=teller(out / "progress.jsonl"))
+    first = serve(job, runtime, folder, out)
+    document = json.loads((out / "result.json").read_text())
+    assert isinstance(fc.load(out / document["artifact"]), fc.Calibrator)
+    assert "<html" in (out / document["report"]).read_text()
+    assert document["privacy"]["epsilon"] == model.get("epsilon")
+    stages = [json.loads(line)["stage"] for line in (out / "progress.jsonl").read_text().splitlines()]
+    assert stages[:3] == ["step 1 of 2 asked", "keys", "shares of keys"]
+    asked = len(meddler.heard)
+    again = serve(job, Remote(meddler, everybody.directory, folder, 5), folder, out)
+    assert [action for _, action in meddler.heard[asked:]] == ["hello"] * 5
+    assert again.artifact.after.ece == first.artifact.after.ece
+
+
+def test_progress_tells_what_is_left_of_the_budget(tmp_path: Path) -> None:
+    job = Job("fed-bin", "distributed", 5, epsilon=1.0)
+    folder = tmp_path / "server" / job.key
+    Ledger(tmp_path / "server" / "ledger.db").limit("default", 3)
+    serve(job, places(DATA).runtime(state=folder), folder, tmp_path / "out")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "progress.jsonl").read_text().splitlines()]
+    assert lines[0]["epsilon_left"] == 2.0
