@@ -8,11 +8,13 @@ from typing import final
 
 import numpy as np
 
+from fedcalib import fast
 from fedcalib.artifacts.steps import asked_classes
 from fedcalib.binning import bin_index_unchecked
 from fedcalib.errors import InputError
 from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records
+from fedcalib.types import Array, Floats
 
 
 @final
@@ -47,6 +49,18 @@ class LabelHistogram(RecordQuery):
         cells += 2 * self.bins * np.arange(len(asked))
         cells[records.labels[:, None] != asked] += self.bins
         return Rows(cells, None)
+
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        """Count how many records each bin holds and how many of them are of the class; the rest is not."""
+        first = self.classes - asked_classes(self.classes)
+        probs = records.probs[:, first:]
+        held = fast.counted(probs, self.bins)
+        mine = np.flatnonzero(records.labels >= first)  # with two classes, only class 1 has a block
+        label = records.labels[mine] - first
+        own = bin_index_unchecked(probs[mine, label], self.bins) + self.bins * label
+        hits = np.bincount(own, minlength=held.size).reshape(held.shape)
+        counts: Array = np.stack([hits, held - hits], axis=1).reshape(-1)
+        return counts if scale is None else counts * scale.astype(np.int64)
 
 
 @final
