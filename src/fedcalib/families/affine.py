@@ -11,8 +11,9 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
 from fedcalib.families.family import Family, bounded_logits, log_loss
+from fedcalib.families.temperatures import Slice, best_logarithms, slices
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, softmax
+from fedcalib.records import Federation
 from fedcalib.types import Floats, Ints
 
 _HALVINGS = 48  # of a range of 6 in ln T: to the last digits
@@ -50,33 +51,23 @@ class TemperatureFamily(Family):
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
     ) -> Floats:
-        """Bisect for the best T of one client, drawn toward 1 by ridge * (ln T)^2 / 2 on the summed loss."""
-        low, high = log(self.lowest), log(self.highest)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            t = float(np.exp(middle))
-            residual = log_loss(logits / t, labels)[1]
-            slope = -float(np.einsum("ij,ij->", residual, logits)) / t + ridge * middle
-            low, high = (middle, high) if slope < 0 else (low, middle)
-        best = (low + high) / 2
-        return np.array([best if self.logarithm else np.exp(best)])
+        """Find the best T of one client, drawn toward 1 by ridge * (ln T)^2 / 2 on the summed loss."""
+        parts = list(slices(logits, labels, np.zeros(len(labels), dtype=np.int64)))
+        found: Floats = self._best(parts, parameters, 1, ridge)[0]
+        return found
 
     def fit_each(
         self, parameters: Floats, federation: Federation, *, ridge: float, steps: int, randomness: Randomness
     ) -> Floats:
-        """Bisect for every client's best T side by side: one pass over all records a halving."""
-        logits, owner = bounded_logits(federation.records), federation.owner
-        own = logits[np.arange(len(logits)), federation.records.labels]
-        low, high = (np.full(len(federation), log(edge)) for edge in (self.lowest, self.highest))
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            inverse = np.exp(-middle)
-            pulls = np.einsum("ij,ij->i", softmax(inverse[owner, None] * logits), logits) - own
-            slope = -inverse * np.bincount(owner, pulls, len(federation)) + ridge * middle
-            low, high = np.where(slope < 0, middle, low), np.where(slope < 0, high, middle)
-        best = (low + high) / 2
-        fitted = best if self.logarithm else np.exp(best)
-        return np.where(federation.sizes[:, None] > 0, fitted[:, None], parameters)
+        """Find every client's best T side by side: one pass over all records a step."""
+        parts = list(slices(bounded_logits(federation.records), federation.records.labels, federation.owner))
+        fitted = self._best(parts, parameters, len(federation), ridge)
+        return np.where(federation.sizes[:, None] > 0, fitted, parameters)
+
+    def _best(self, parts: list[Slice], parameters: Floats, clients: int, ridge: float) -> Floats:
+        start = np.full(clients, log(self.temperature(parameters)))
+        best = best_logarithms(parts, start, ridge, log(self.lowest), log(self.highest))
+        return (best if self.logarithm else np.exp(best))[:, None]
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make a temperature of it."""
