@@ -86,18 +86,21 @@ def open_table(sheet: Sheet, datasets: list[str], runs: int) -> None:
             )
 
 
-def private_table(sheet: Sheet, datasets: list[str], runs: int, epsilons: tuple[float, ...]) -> None:
+def private_table(
+    sheet: Sheet, datasets: list[str], runs: int, epsilons: list[float], *, only: list[str], records_each: list[str]
+) -> None:
     """For whole clients, K = 100 and 1000."""
     for dataset, name, records, run in cells("private", datasets, runs):
         calibration, test = halves(records, run)
         deals = (Deal(), Deal(1000, 5)) if dataset == "cifar100" else (Deal(), Deal(1000, 5), Deal(1000, 50))
         for deal in deals:
+            if records_each and f"{deal.clients}x{deal.records}" not in records_each:
+                continue
             fit = dealt(calibration, deal, run)
             for epsilon in epsilons:
-                few = (
-                    name != "resnet20" or deal.clients > 100 or epsilon != 1.0
-                )  # local fits of many parameters are slow
-                who = [BASE, *private_published(epsilon, few), *private_ours(epsilon, deal)]
+                few = name != "resnet20" or deal.clients > 100 or epsilon != 1.0  # many local fits are slow
+                everybody = [BASE, *private_published(epsilon, few), *private_ours(epsilon, deal)]
+                who = [contender for contender in everybody if not only or contender.name in only]
                 compete(sheet, about("private", dataset, name, deal, epsilon=epsilon, run=run), fit, test, who)
 
 
@@ -125,13 +128,15 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--datasets", nargs="*", default=["cifar10", "cifar100"])
     parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0, 0.5, 3.0])
+    parser.add_argument("--only", nargs="*", default=[], help="names of contenders in the private table")
+    parser.add_argument("--deals", nargs="*", default=[], help="like 100x50: clients times records")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     sheet = Sheet(given.results)
     if "open" in given.tables:
         open_table(sheet, given.datasets, given.runs)
     if "private" in given.tables:
-        private_table(sheet, given.datasets, given.runs, tuple(given.epsilons))
+        private_table(sheet, given.datasets, given.runs, given.epsilons, only=given.only, records_each=given.deals)
     if "writers" in given.tables:
         writers_table(sheet, given.runs)
     return 0

@@ -23,7 +23,8 @@ from fedcalib.query import Unit
 from fedcalib.records import Schema
 
 HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
-ENOUGH: Final = 500.0  # units times epsilon from which offsets by class are worth their share of the budget
+ENOUGH: Final = 250.0  # units times epsilon from which offsets by class are worth a share of the budget
+PLENTY: Final = 500.0  # units times epsilon from which a fifth of the budget is enough for the temperature
 _SCANT = 75.0  # units times epsilon below which a shorter range of temperatures costs less than its noise saves
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
@@ -79,9 +80,9 @@ class Auto(Method[Calibrator]):
             return ()
         if strength < ENOUGH:
             return (self._temperature(breadth=1.0, weight=1.0, highest=4.0 if strength >= _SCANT else 3.0),)
-        return self._temperature(breadth=2.0, weight=0.2), ResidualBinning(
-            typical_records=self._typical, weight=0.8, spread_share=0.2
-        )
+        share, breadth = (0.2, 2.0) if strength >= PLENTY else (0.4, 1.0)
+        offsets = ResidualBinning(typical_records=self._typical, weight=1 - share)
+        return self._temperature(breadth, share), offsets
 
     @property
     def _typical(self) -> float:
@@ -91,14 +92,14 @@ class Auto(Method[Calibrator]):
         units = schema.clients * (self._typical if self.unit == "record" else 1.0)
         return units * (self.epsilon or 0.0)
 
-    def _temperature(self, breadth: float, weight: float, highest: float = 4.0) -> OneShotTemperature:
+    def _temperature(self, breadth: float, weight: float, *, highest: float = 4.0) -> OneShotTemperature:
         return OneShotTemperature(
             lowest=0.7, highest=highest, breadth=breadth, weight=weight, typical_records=self._typical
         )
 
     def _private_clip(self, schema: Schema) -> Flow[float | None]:
         """Find how much a client may add where nobody guessed; a question of its own, paid for."""
-        if self.typical_records is not None or self._strength(schema) < ENOUGH:
+        if self.typical_records is not None or self._strength(schema) < PLENTY:
             return None
         size = yield from clip_quantile(ClassCounts(schema.classes), 0.5, edges=_SIZES, weight=0.05)
         return max(1.0, _WORTH * sqrt(size))
