@@ -1,6 +1,6 @@
 """Is the planner right? Its forecasts against releases, over clients, epsilon, models and metrics.
 
-Run with `python -m benchmarks.planner_grid.run`; writes results.csv beside itself. `ratio` is the forecast over the
+Run with `python -m benchmarks.planner_grid.run`, or with some numbers of clients; writes results.csv beside itself. `ratio` is the forecast over the
 measured root mean square error; where the planner says that there is not enough data, `refused` shows how often the
 real runs gave no figure either.
 """
@@ -8,6 +8,7 @@ real runs gave no figure either.
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from fedcalib.planning.metrics import figure
 from fedcalib.planning.study import MODELS
 
 HERE = Path(__file__).parent
-RUNS = {1_000: 150, 10_000: 150, 100_000: 150, 1_000_000: 150}
+RUNS = {1_000: 150, 10_000: 150, 100_000: 100, 1_000_000: 100}
 EPSILONS = (0.1, 0.5, 1.0, 5.0)
 NAMES = ("auc", "accuracy", "precision", "recall", "ece")
 SCORES = fc.ScoreModel()
@@ -37,9 +38,10 @@ def cells() -> list[tuple[str, float]]:
     return [("secagg", 1.0)] + [(model, epsilon) for model in ("distributed", "local") for epsilon in EPSILONS]
 
 
-def main() -> None:
-    rows = []
-    for clients, runs in RUNS.items():
+def main(sizes: list[int]) -> None:
+    """Check studies of these sizes; what results.csv says about other sizes stays."""
+    for clients in sizes or list(RUNS):
+        runs, rows = RUNS[clients], []
         values = {cell: np.empty((runs, len(NAMES))) for cell in cells()}
         for run in range(runs):
             for model, epsilon in cells():
@@ -57,18 +59,22 @@ def main() -> None:
                         "forecast_refused": f"{forecast.refused:.3f}", "refused": f"{np.isnan(column).mean():.3f}",
                     }
                 )  # fmt: skip
-        print(clients, flush=True)
-        _write(rows)
-    told = [float(row["ratio"]) for row in rows if row["enough"] and row["ratio"]]
-    print(f"{len(told)} forecasts, ratios from {min(told):.2f} to {max(told):.2f}")
+        told = [float(row["ratio"]) for row in rows if row["enough"] and row["ratio"]]
+        print(f"{clients}: {len(told)} forecasts, ratios from {min(told):.2f} to {max(told):.2f}", flush=True)
+        _merge(clients, rows)
 
 
-def _write(rows: list[dict[str, object]]) -> None:
-    with (HERE / "results.csv").open("w", newline="") as file:
+def _merge(clients: int, rows: list[dict[str, object]]) -> None:
+    place = HERE / "results.csv"
+    kept: list[dict[str, object]] = []
+    if place.exists():
+        with place.open() as file:
+            kept = [dict(row) for row in csv.DictReader(file) if int(row["clients"]) != clients]
+    with place.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(sorted([*kept, *rows], key=lambda row: int(str(row["clients"]))))
 
 
 if __name__ == "__main__":
-    main()
+    main([int(word) for word in sys.argv[1:]])
