@@ -1,8 +1,8 @@
 """Is the planner right? Its forecasts against releases, over clients, epsilon, models and metrics.
 
-Run with `python -m benchmarks.planner_grid.run`, or with some numbers of clients; writes results.csv beside itself. `ratio` is the forecast over the
-measured root mean square error; where the planner says that there is not enough data, `refused` shows how often the
-real runs gave no figure either.
+Run with `python -m benchmarks.planner_grid.run`, or with some numbers of clients; writes results.csv beside itself.
+`ratio` is the forecast over the measured root mean square error; where the planner says that there is not enough data,
+`refused` shows how often the releases gave no figure either.
 """
 
 from __future__ import annotations
