@@ -17,6 +17,7 @@ from fedcalib import catalogue
 from fedcalib.artifacts.blend import Blend
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.edges import EdgeSteps
+from fedcalib.artifacts.mixture import Mixture
 from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector
 from fedcalib.artifacts.platt import Beta, Platt
 from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
@@ -62,6 +63,7 @@ CALIBRATORS: dict[str, Calibrator] = {
     "beta": Beta(0.5, 1.5, 0.2),
     "offsets": OFFSETS,
     "label shift": fc.LabelShift(VECTOR, SHARES, SHARES[::-1]),
+    "mixture": Mixture((Temperature(1.7), STEPS), (0.3, 0.7)),
     "chain": fc.Chain((Temperature(1.7), OFFSETS, STEPS)),
     "guard": fc.KeepTop(fc.Chain((VECTOR, STEPS))),
     "guard of many": fc.KeepTop(Steps.of_table(12, RNG.random((12, 20)))),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Identity
 from fedcalib.artifacts.chain import Chain
 from fedcalib.artifacts.guard import KeepTop
 from fedcalib.artifacts.label_shift import LabelShift
+from fedcalib.artifacts.mixture import Mixture
 from fedcalib.export.arithmetic import is_class, log_probs, normalised, scaled, top
 from fedcalib.export.building import Scores, breaks, calibrated, classes_of
 from fedcalib.export.graph import Graph
@@ -26,6 +29,15 @@ def _(calibrator: Chain, graph: Graph, scores: Scores) -> str:
         probs = calibrated(stage, graph, scores)
         scores = Scores(probs, log_probs(graph, probs))
     return scores.probs
+
+
+@calibrated.register
+def _(calibrator: Mixture, graph: Graph, scores: Scores) -> str:
+    weighed = [
+        graph.op("Mul", calibrated(part, graph, scores), weight)
+        for part, weight in zip(calibrator.parts, calibrator.weights, strict=True)
+    ]
+    return reduce(lambda one, other: graph.op("Add", one, other), weighed)
 
 
 @calibrated.register
@@ -64,6 +76,12 @@ def _(calibrator: Chain) -> int | None:
 
 
 @classes_of.register
+def _(calibrator: Mixture) -> int | None:
+    known = (classes_of(part) for part in calibrator.parts)
+    return next((classes for classes in known if classes is not None), None)
+
+
+@classes_of.register
 def _(calibrator: KeepTop) -> int | None:
     return classes_of(calibrator.inner)
 
@@ -76,6 +94,11 @@ def _(calibrator: LabelShift) -> int | None:
 @breaks.register
 def _(calibrator: Chain) -> tuple[float, ...]:
     return breaks(calibrator.stages[0]) if calibrator.stages else ()
+
+
+@breaks.register
+def _(calibrator: Mixture) -> tuple[float, ...]:
+    return tuple(place for part in calibrator.parts for place in breaks(part))
 
 
 @breaks.register
