@@ -8,6 +8,7 @@ stopped.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,23 +28,24 @@ HERE = Path(__file__).parent
 LOADERS = {"mnist": datasets.mnist, "fashion-mnist": datasets.fashion_mnist}
 CLIENTS, SEED = 10, 0
 NETWORK = SoftmaxRegression(784, 10)
-TRAINING = LocalTraining(20, 64, SGD(0.05))
+EPOCHS = 20
 
 
-def posteriors(prior: float) -> dict[str, FLSWAG]:
+def posteriors(training: LocalTraining, prior: float) -> dict[str, FLSWAG]:
     """SWAG as on the slides, and ours."""
-    swag = Trajectory(LocalTraining(5, 64, SGD(0.05)), 15)
+    swag = Trajectory(replace(training, epochs=5), EPOCHS - 5)
     return {
         "FL-SWAG": FLSWAG(NETWORK, swag, prior),
-        "FL-SWAG, low rank 5": FLSWAG(NETWORK, Trajectory(swag.training, 15, rank=5), prior, width=50),
-        "FL-SWAG, Fisher": FLSWAG(NETWORK, Curvature(TRAINING), prior),
-        "FL-SWAG, Fisher and scatter": FLSWAG(NETWORK, Curvature(TRAINING), prior, scatter=True),
+        "FL-SWAG, low rank 5": FLSWAG(NETWORK, Trajectory(swag.training, EPOCHS - 5, rank=5), prior, width=50),
+        "FL-SWAG, Fisher": FLSWAG(NETWORK, Curvature(training), prior),
+        "FL-SWAG, Fisher and scatter": FLSWAG(NETWORK, Curvature(training), prior, scatter=True),
     }
 
 
-def scorers(data: str, federation: fc.Federation, held: fc.Records) -> dict[str, Scorer]:
+def scorers(data: str, federation: fc.Federation, held: fc.Records, rate: float) -> dict[str, Scorer]:
     """Train everything that the table compares."""
-    models = alone(NETWORK, federation, TRAINING, weights=NETWORK.start(0), seed=SEED)
+    training = LocalTraining(EPOCHS, 64, SGD(rate))
+    models = alone(NETWORK, federation, training, weights=NETWORK.start(0), seed=SEED)
     sizes = tuple(float(size) for size in federation.sizes)
     found: dict[str, Scorer] = {f"client {k + 1}": model for k, model in enumerate(models)}
     found |= {
@@ -52,7 +54,7 @@ def scorers(data: str, federation: fc.Federation, held: fc.Records) -> dict[str,
         "BayAvg": averaged_predictions(models),
         "wBayAvg": averaged_predictions(models, sizes),
     }
-    for name, method in posteriors(prior=1.0).items():
+    for name, method in posteriors(training, prior=1.0).items():
         with bar(f"{data}: {name}") as watch:
             posterior = fc.run(
                 method, fc.InProcess(federation), fc.SecAgg(bits=30), randomness=fc.Simulated(SEED), watch=watch
@@ -68,8 +70,10 @@ def scorers(data: str, federation: fc.Federation, held: fc.Records) -> dict[str,
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--data", action="append", required=True, help="NAME=DIRECTORY, of mnist and fashion-mnist")
+    options.add_argument("--rate", type=float, default=0.05, help="the clients' learning rate")
     told = options.parse_args()
-    table = Table(HERE / "softmax_regression.csv")
+    name_ = "softmax_regression" + ("" if told.rate == 0.05 else f"-rate-{told.rate}")
+    table = Table(HERE / f"{name_}.csv")
     for data, directory in (pair.split("=", 1) for pair in told.data):
         if table.has(data=data):
             continue
@@ -78,7 +82,7 @@ def main() -> None:
         held, train = loaded.records(rows[:2000]), loaded.records(rows[2000:])
         federation = partition.favourite_class(train, CLIENTS, SEED)
         partition.plot_holdings(federation, HERE / f"holdings-{data}.png", f"{data}: favourite-class split")
-        found = scorers(data, federation, held)
+        found = scorers(data, federation, held, told.rate)
         scored = {name: scorer.over(loaded.test_records) for name, scorer in found.items()}
         for name, records in scored.items():
             slides = SLIDES[data].get(name, "")
