@@ -78,6 +78,14 @@ def methods_table(rows: Rows) -> str:
     return markdown([*header, "bytes a client", "seconds"], lines)
 
 
+def paired(rival: Rows, auto: Rows) -> float:
+    """How many times a rival's error is Auto's, over the runs that both have."""
+    both = {row["run"] for row in rival} & {row["run"] for row in auto}
+    parts = ([row for row in rows if row["run"] in both] for rows in (rival, auto))
+    above, below = (average(part, "cwece") if both else 1.0 for part in parts)
+    return above / below if both else float("inf")
+
+
 def duel_table(rows: Rows) -> str:
     """A line a network: Auto against the best published method, chosen by looking at the test half."""
     lines, ratios, against = [], [], []
@@ -85,11 +93,10 @@ def duel_table(rows: Rows) -> str:
         contenders = {key: some for key, some in grouped(part, "method", "setting").items() if is_published(key[0])}
         if not contenders or not (auto := [row for row in part if row["method"] == "Auto"]):
             continue
-        best = min(contenders, key=lambda key: average(contenders[key], "cwece"))
         base = average([row for row in part if row["method"] == "base"], "cwece")
-        value, rival = average(auto, "cwece"), average(contenders[best], "cwece")
-        ratios.append(rival / value)
-        against.append(value / base)
+        best = min(contenders, key=lambda key: paired(contenders[key], auto))
+        ratios.append(paired(contenders[best], auto))
+        against.append(average(auto, "cwece") / base)
         name = f"{best[0]} ({best[1]})"
         lines.append(
             [

@@ -24,7 +24,7 @@ from fedcalib.records import Schema
 
 HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
 ENOUGH: Final = 250.0  # units times epsilon from which offsets by class are worth a share of the budget
-PLENTY: Final = 500.0  # units times epsilon from which a fifth of the budget is enough for the temperature
+PLENTY: Final = 750.0  # units times epsilon from which a fifth of the budget is enough for the temperature
 _SCANT = 75.0  # units times epsilon below which a shorter range of temperatures costs less than its noise saves
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
@@ -80,9 +80,9 @@ class Auto(Method[Calibrator]):
             return ()
         if strength < ENOUGH:
             return (self._temperature(breadth=1.0, weight=1.0, highest=4.0 if strength >= _SCANT else 3.0),)
-        share, breadth = (0.2, 2.0) if strength >= PLENTY else (0.4, 1.0)
+        share = 0.2 if strength >= PLENTY else 0.4
         offsets = ResidualBinning(typical_records=self._typical, weight=1 - share)
-        return self._temperature(breadth, share), offsets
+        return self._temperature(2.0, share), offsets
 
     @property
     def _typical(self) -> float:
