@@ -197,3 +197,15 @@ def test_a_failure_leaves_no_file(shell: Shell, scores: Path, home: Path) -> Non
     (home / "file").write_text("")
     assert shell("calibrate", scores, "--method", "fed-bin", "--privacy", "open", "--out", "file").code == 2
     assert shell("calibrate", scores, "--method", "fed-bin", "--privacy", "open", "--out", "file/deep").code == 2
+
+
+def test_the_report_shows_single_sites_where_nothing_is_hidden(shell: Shell, scores: Path) -> None:
+    names = sorted(set(pd.read_csv(scores).site.astype(str)))
+    words = ("calibrate", scores, "--method", "fed-bin", "--format", "json", "--seed", "1")
+    assert shell(*words, "--privacy", "open", "--out", "seen").code == 0
+    assert shell(*words, "--privacy", "secagg", "--out", "hidden").code == 0
+    seen, hidden = (Path(place, "report.html").read_text() for place in ("seen", "hidden"))
+    assert "Site by site" in seen
+    assert all(name in seen for name in names)
+    assert "Site by site" not in hidden
+    assert "Single sites are left out" in hidden

@@ -13,6 +13,7 @@ from fedcalib.cli import documents, pages, state
 from fedcalib.cli.budget import ALONE, Shares, for_units, shares, together
 from fedcalib.cli.phases import Conductor, Phase, Rehearsal
 from fedcalib.cli.request import DataRequest, PrivacyRequest, split
+from fedcalib.cli.site_rows import site_rows
 from fedcalib.cli.spending import Purse
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation
@@ -125,6 +126,8 @@ class Calibration:
             "phases": [rehearsal.cost() for rehearsal in phases.rehearsed],
             "replayed": outcome.replayed,
         }
+        sites = site_rows(records.held if outcome.measured else None, outcome.fitted.artifact, model)
+        unseen = () if sites or not outcome.measured else ("Single sites are left out: the model hides them.",)
         story = pages.Story(
             title=f"Calibration by {type(self.method).__name__}",
             summary=_summary(type(self.method).__name__, before, after),
@@ -133,8 +136,9 @@ class Calibration:
             counts=documents.counts(records.all, model),
             before=before,
             after=after,
-            warnings=document["warnings"],
+            warnings=(*document["warnings"], *unseen),
             provenance=provenance,
+            sites=sites,
         )
         return Told(document, pages.files(story), spent)
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.metrics.intervals import normal_quantile
 from fedcalib.privacy.model import Spending
-from fedcalib.report.page import Diagram, Measured, MetricRow, Page, render
+from fedcalib.report.page import Diagram, Measured, MetricRow, Page, SiteRow, render
 from fedcalib.report.plots import reliability
 
 _NOTES: Final = {
@@ -39,6 +39,7 @@ class Story:
     after: MetricsReport | None
     warnings: Sequence[str]
     provenance: Mapping[str, object]
+    sites: tuple[SiteRow, ...] = ()
 
 
 def files(story: Story) -> dict[str, bytes]:
@@ -57,6 +58,8 @@ def files(story: Story) -> dict[str, bytes]:
         after=after,
         warnings=tuple(story.warnings),
         provenance=story.provenance,
+        sites=story.sites,
+        site_metric="ECE",
     )
     drawn = {"report.html": render(page).encode()}
     return drawn if before is None else {**drawn, "reliability.png": reliability(before, after).png}
