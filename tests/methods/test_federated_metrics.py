@@ -80,3 +80,16 @@ def test_one_class_only_has_no_auc() -> None:
     report = measured(data, fc.Open())
     assert report.auc is None
     assert "AUC" in report.warnings[0]
+
+
+def test_probabilities_that_sum_to_a_little_more_keep_the_bound() -> None:
+    """Reading allows sums that are off by a thousandth; what a record may add does not grow by it."""
+    from fedcalib.queries.reliability import ClasswiseResiduals
+
+    query = ClasswiseResiduals(3, 15)
+    held = fc.Records.of_probs(np.array([[0.5004, 0.5004, 0.0], [1.0, 0.0009, 0.0]]), np.array([2, 2]))
+    for row in query.rows(held).dense(query.size):
+        for block, part in query.split(row).items():
+            bound = query.blocks[block].bound
+            assert np.abs(part).sum() <= bound.l1 * (1 + 1e-12)
+            assert np.linalg.norm(part) <= bound.l2 * (1 + 1e-12)

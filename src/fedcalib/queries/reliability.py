@@ -116,6 +116,7 @@ class ClasswiseResiduals(RecordQuery):
     def rows(self, records: Records) -> Rows:
         """Touch one cell a class and block."""
         probs = np.asarray(records.probs, dtype=np.float64)
+        probs = probs / probs.sum(axis=1, keepdims=True)  # given sums may be off by a thousandth; the bound may not
         cells = bin_index_unchecked(probs, self.bins) + self.bins * np.arange(self.classes)
         residual = probs.copy()
         residual[np.arange(len(probs)), records.labels] -= 1
