@@ -41,13 +41,24 @@ SECRETS = st.binary(min_size=32, max_size=32) | st.sampled_from([bytes(32), b"\x
 
 
 @settings(max_examples=60, deadline=None)
-@given(secret=SECRETS, data=st.data())
-def test_any_threshold_of_shares_gives_the_secret_back(secret, data):
-    points = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=12, unique=True))
+@given(hidden=st.lists(SECRETS, min_size=1, max_size=4), data=st.data())
+def test_any_threshold_of_shares_gives_the_secrets_back(hidden, data):
+    points = data.draw(st.lists(st.integers(1, 1 << 16), min_size=1, max_size=12, unique=True))
     needed = data.draw(st.integers(1, len(points)))
-    shares = dict(zip(points, split(secret, needed, points), strict=True))
+    shares = dict(zip(points, split(hidden, needed, points), strict=True))
     chosen = data.draw(st.permutations(points))[:needed]
-    assert Interpolation(chosen).secret([shares[point] for point in chosen]) == secret
+    weights = Interpolation(chosen)
+    for at, secret in enumerate(hidden):
+        assert weights.secret([shares[point][at] for point in chosen]) == secret
+
+
+def test_many_secrets_far_out_do_not_touch():
+    """The largest coefficients at the largest points: where numbers abreast would run into each other."""
+    points = list(range((1 << 16) - 99, 1 << 16))
+    hidden = [b"\xff" * 32] * 20
+    shares = split(hidden, 67, points)
+    weights = Interpolation(points[:67])
+    assert [weights.secret([row[at] for row in shares[:67]]) for at in range(20)] == hidden
 
 
 @settings(max_examples=40, deadline=None)
@@ -57,7 +68,7 @@ def test_one_share_too_few_gives_nothing(needed, value):
     secret = bytes([value]) * 32
     points = list(range(1, needed))
     try:
-        guess = Interpolation(points).secret(split(secret, needed, points))
+        guess = Interpolation(points).secret([row[0] for row in split([secret], needed, points)])
     except ProtocolError:
         return  # the guess was one of the few field elements beyond 32 bytes
     assert guess != secret
@@ -65,14 +76,15 @@ def test_one_share_too_few_gives_nothing(needed, value):
 
 def test_one_share_is_uniform():
     """Bytes of single shares of one and the same secret pass the chi-square that the secret itself would fail."""
-    shares = b"".join(split(bytes(32), 2, [1])[0][:32] for _ in range(1000))
+    shares = b"".join(split([bytes(32)], 2, [1])[0][0][:32] for _ in range(1000))
     counts = np.bincount(np.frombuffer(shares, np.uint8), minlength=256)
     statistic = float(((counts - 125) ** 2 / 125).sum())
     assert chi2.ppf(1e-9, 255) < statistic < chi2.isf(1e-9, 255)
 
 
 def test_shares_are_fresh_each_time():
-    assert split(bytes(32), 2, [1, 2]) != split(bytes(32), 2, [1, 2])
+    row, other = split([bytes(32), bytes(32)], 2, [1]), split([bytes(32), bytes(32)], 2, [1])
+    assert len({*row[0], *other[0]}) == 4
 
 
 def test_wrong_points_and_foreign_shares_are_refused():

@@ -76,26 +76,28 @@ def _check_distinct(entries: Sequence[Entry]) -> None:
 
 def share(session: Session, view: RosterView, roster: bytes, identity: Identity) -> tuple[Session, SealedShares]:
     """Share both secrets of every slot among the neighbourhood, sealed for each neighbour."""
-    plan, points = session.plan, [entry.place + 1 for entry in view.entries]
-    dealt = [_deal(secret, plan.around(view.size), points) for secret in session.secrets if secret is not None]
+    dealt = _deal(session, view)
     pair = KeyPair(session.encryption)
-    boxes, neighbours, own = [], [], tuple[bytes, ...]()
-    for at, entry in enumerate(view.entries):
+    boxes, neighbours = [], []
+    for entry in view.entries:
         if entry.place == view.place:
-            own = tuple(slot[at][1] for slot in dealt)
             continue
         common = pair.agree(entry.advert.encryption)
         sealer, opener = derive_both(common, "sealed shares", roster, view.place, entry.place)
-        boxes.append(b"".join(seal(sealer, slot, b"".join(shares[at])) for slot, shares in enumerate(dealt)))
+        boxes.append(b"".join(seal(sealer, slot, b"".join(both)) for slot, both in enumerate(dealt[entry.place])))
         keys = tuple(pledge.key for pledge in entry.advert.pledges)
         neighbours.append(Neighbour(entry.place, entry.advert.name, keys, opener))
     sealed = SealedShares(roster, view.place, tuple(boxes), UNSIGNED)
     sealed = replace(sealed, signature=identity.sign(sealed.statement))
+    own = tuple(seed for _, seed in dealt[view.place])
     circle = Circle(roster, view.size, view.place, tuple(neighbours), own)
     # The encryption key can go: every key that it leads to has been derived.
     return replace(session, encryption=None, circle=circle, sealed=sealed), sealed
 
 
-def _deal(secret: Secret, threshold: int, points: Sequence[int]) -> list[tuple[bytes, bytes]]:
-    """Give each point its share of the masking key and its share of the seed."""
-    return list(zip(split(secret.key, threshold, points), split(secret.seed, threshold, points), strict=True))
+def _deal(session: Session, view: RosterView) -> dict[int, list[tuple[bytes, bytes]]]:
+    """Give each place, slot by slot, its share of the masking key and its share of the seed."""
+    hidden = [part for secret in session.secrets if secret is not None for part in (secret.key, secret.seed)]
+    places = [entry.place for entry in view.entries]
+    shares = split(hidden, session.plan.around(view.size), [place + 1 for place in places])
+    return {place: list(zip(row[::2], row[1::2], strict=True)) for place, row in zip(places, shares, strict=True)}

@@ -19,19 +19,31 @@ SECRET_SIZE = 32
 SHARE_SIZE = 33
 
 
-def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
-    """Share a secret among points so that any `threshold` of them give it back."""
-    leading = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
-    constant = int.from_bytes(secret, "little")
-    return [_value(leading, constant, point).to_bytes(SHARE_SIZE, "little") for point in points]
+def split(hidden: Sequence[bytes], threshold: int, points: Sequence[int]) -> list[list[bytes]]:
+    """Share several secrets among points so that any `threshold` of them give each back; one list of shares a point."""
+    # All polynomials are evaluated at once, side by side in one long integer. Points are small, so there is room
+    # for them to grow without touching, and one reduction at the end is cheaper than one a step.
+    room = -(-(PRIME.bit_length() + threshold * (max(points).bit_length() + 1)) // 8)
+    leading = [_abreast([secrets.randbelow(PRIME) for _ in hidden], room) for _ in range(threshold - 1)]
+    constant = _abreast([int.from_bytes(secret, "little") for secret in hidden], room)
+    return [_apart(_value(leading, constant, point), room, len(hidden)) for point in points]
+
+
+def _abreast(numbers: Sequence[int], room: int) -> int:
+    return int.from_bytes(b"".join(number.to_bytes(room, "little") for number in numbers), "little")
 
 
 def _value(leading: Sequence[int], constant: int, point: int) -> int:
     value = 0
     for coefficient in leading:
-        # Points are small, so one reduction at the end is cheaper than one a step.
         value = (value + coefficient) * point
-    return (value + constant) % PRIME
+    return value + constant
+
+
+def _apart(value: int, room: int, count: int) -> list[bytes]:
+    raw = value.to_bytes(room * count, "little")
+    numbers = (int.from_bytes(raw[at : at + room], "little") for at in range(0, room * count, room))
+    return [(number % PRIME).to_bytes(SHARE_SIZE, "little") for number in numbers]
 
 
 @final
