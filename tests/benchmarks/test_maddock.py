@@ -32,7 +32,7 @@ def test_more_records_than_there_are_come_with_replacement() -> None:
 def test_tables_name_the_best_rival_and_mark_lost_accuracy() -> None:
     def line(method: str, cwece: float, accuracy: float) -> dict[str, str]:
         numbers = {"cwece": cwece, "debiased": cwece, "nll": 1.0, "accuracy": accuracy, "base_accuracy": 0.9}
-        rest = {"bytes": 8, "seconds": 0.1}
+        rest = {"run": 0, "bytes": 8, "seconds": 0.1}
         return {"method": method, "setting": "s", "network": "n", **{k: str(v) for k, v in {**numbers, **rest}.items()}}
 
     rows = [line("base", 2.0, 0.9), line("FedBin", 1.0, 0.8), line("FedTemp", 1.5, 0.9), line("Auto", 0.5, 0.9)]
