@@ -1,7 +1,7 @@
 """Bytes and CPU seconds of secure aggregation, beside a plain sum and beside Flower's SecAgg+.
 
-    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/secagg/run.py            # everything, about ten minutes
-    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/secagg/run.py --clients 10 50 --words 1000
+    OMP_NUM_THREADS=1 python benchmarks/secagg/run.py            # everything, about seven minutes of one core
+    OMP_NUM_THREADS=1 python benchmarks/secagg/run.py --dry --clients 10 50 --words 1000
 
 Writes sums.csv (one line for each number of clients and words), stages.csv (the same by stage) and flower.csv.
 """
