@@ -8,12 +8,21 @@ import torch
 from torch import nn
 
 
+class _ChannelsLast(nn.Module):  # type: ignore[misc]  # torch is not looked into
+    """Lay each pixel's channels side by side in memory: with 16 of them, convolution and pooling are faster so."""
+
+    def forward(self, x: Any) -> Any:
+        """Lay out anew; values and shape stay."""
+        return x.contiguous(memory_format=torch.channels_last)
+
+
 def conv_net(side: int, channels: int, classes: int, width: int) -> Any:
     """Two convolutions and one linear layer."""
     left = ((side - 4) // 2 - 4) // 2
     return nn.Sequential(
-        nn.Conv2d(channels, width, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(width, 2 * width, 5), nn.ReLU(), nn.MaxPool2d(2),
+        _ChannelsLast(),  # the maximum first, then the rectifier: the same values, a quarter of the work
+        nn.Conv2d(channels, width, 5), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(width, 2 * width, 5), nn.MaxPool2d(2), nn.ReLU(),
         nn.Flatten(), nn.Linear(2 * width * left * left, classes),
     )  # fmt: skip
 
