@@ -14,7 +14,10 @@ import numpy as np
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.randomness import Randomness
 from fedcalib.records import CHUNK, Federation, Records
+from fedcalib.rows import ClientTerms, Rows, coordinates, dense_sum, groups, of_one
 from fedcalib.types import Array, Floats, Ints
+
+__all__ = ["ONE", "Block", "Bound", "ClientQuery", "ClientTerms", "Join", "Query", "RecordQuery", "Rows", "Unit"]
 
 Unit = Literal["record", "client"]
 
@@ -59,66 +62,6 @@ class Block:
     def size(self) -> int:
         """Count the cells."""
         return prod(self.shape)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """What each record adds: a few cells and their values, or all cells.
-
-    `cells` None means that every record touches every cell, in order; `values` None means that it adds one to each
-    of its cells. A negative cell is no cell at all.
-    """
-
-    cells: Ints | None  # (n, k)
-    values: Floats | None  # (n, k)
-
-    def sum(self, size: int, scale: Floats | None = None) -> Array:
-        """Add the rows up, (size,); with a scale, each entry is first scaled and cut to an integer toward zero."""
-        if self.cells is None:
-            return _dense(self.values, scale)
-        cells = np.asarray(self.cells).reshape(-1)
-        values = None if self.values is None else np.asarray(self.values).reshape(-1)
-        if cells.size and cells.min() < 0:
-            kept = cells >= 0
-            cells, values = cells[kept], None if values is None else values[kept]
-        if values is None:
-            counts: Array = np.bincount(cells, minlength=size)
-            return counts if scale is None else counts * scale.astype(np.int64)
-        weights = values if scale is None else np.trunc(values * scale[cells])
-        summed: Array = np.bincount(cells, weights=weights, minlength=size)
-        return summed if scale is None else summed.astype(np.int64)
-
-    def dense(self, size: int) -> Floats:
-        """Write the rows out in full, (n, size): for tests and small local reports."""
-        if self.cells is None:
-            return np.asarray(self.values, dtype=np.float64)
-        n, k = self.cells.shape
-        matrix = np.zeros((n, size + 1))
-        values = np.ones((n, k)) if self.values is None else self.values
-        np.add.at(matrix, (np.repeat(np.arange(n), k), self.cells.reshape(-1)), np.asarray(values).reshape(-1))
-        return matrix[:, :size]
-
-
-def _dense(values: Floats | None, scale: Floats | None) -> Array:
-    if values is None:
-        raise InputError("Expected values for rows that touch every cell, found none.")
-    if scale is None:
-        plain: Array = values.sum(axis=0, dtype=np.float64)
-        return plain
-    whole: Array = np.trunc(values.astype(np.float64) * scale).sum(axis=0).astype(np.int64)
-    return whole
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class ClientTerms:
-    """What some clients add, as coordinates: each entry names its client, its cell and its value."""
-
-    clients: int
-    owner: Ints  # (entries,): from 0 within these clients
-    cell: Ints  # (entries,)
-    value: Floats  # (entries,)
 
 
 class Query(ABC):
@@ -182,17 +125,26 @@ class RecordQuery(Query):
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """Sum the rows of pooled records; override for speed, `rows` stays the oracle in the tests."""
         total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
-        for chunk in records.chunks():
+        for chunk in records.chunks(min(CHUNK, self._at_once(records))):
             total += self.rows(chunk).sum(self.size, scale)
         return total
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
         """Add up each client's rows, sparse, some clients at a time."""
-        for first, last in _groups(federation.offsets):
+        most = self._at_once(federation.records)
+        for first, last in groups(federation.offsets, most):
             start, stop = int(federation.offsets[first]), int(federation.offsets[last])
-            rows = self.rows(federation.records.take(slice(start, stop)))
-            owner = np.repeat(np.arange(last - first), federation.sizes[first:last])
-            yield _coordinates(rows, owner, last - first, self.size)
+            records = federation.records.take(slice(start, stop))
+            if stop - start > most:  # one client
+                yield of_one(self.pooled(records))
+            else:
+                owner = np.repeat(np.arange(last - first), federation.sizes[first:last])
+                yield coordinates(self.rows(records), owner, last - first, self.size)
+
+    def _at_once(self, records: Records) -> int:
+        """Count the records whose rows may be written out at a time: fewer, the more cells a row touches."""
+        width = self.rows(records.take(slice(0, 1))).width if len(records) else 1
+        return max(1, min(4 * CHUNK, _MOST_ENTRIES // max(1, width)))
 
 
 class ClientQuery(Query):
@@ -212,7 +164,7 @@ class ClientQuery(Query):
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
         """Sum the clients' vectors."""
-        return _dense(self.terms(federation, randomness), scale)
+        return dense_sum(self.terms(federation, randomness), scale)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
         """Give the clients' vectors as coordinates, some clients at a time."""
@@ -279,30 +231,3 @@ class Join(Query):
                 first += terms.clients
             offset += part.size
         yield ClientTerms(len(federation), np.concatenate(owner), np.concatenate(cell), np.concatenate(value))
-
-
-def _groups(offsets: Ints) -> Iterator[tuple[int, int]]:
-    """Group neighbouring clients so that a group holds about as many records as fit in cache."""
-    first, clients = 0, len(offsets) - 1
-    while first < clients:
-        last = int(np.searchsorted(offsets, offsets[first] + 4 * CHUNK, side="right")) - 1
-        last = min(max(last, first + 1), clients)
-        yield first, last
-        first = last
-
-
-def _coordinates(rows: Rows, owner: Ints, clients: int, size: int) -> ClientTerms:
-    """Add up entries that fall into the same cell of the same client."""
-    cells = np.broadcast_to(np.arange(size), (len(owner), size)) if rows.cells is None else rows.cells
-    keys = (owner[:, None] * size + cells).reshape(-1)
-    values = np.ones(keys.shape) if rows.values is None else np.asarray(rows.values, np.float64).reshape(-1)
-    if rows.cells is not None:
-        kept = np.asarray(cells).reshape(-1) >= 0
-        keys, values = keys[kept], values[kept]
-    if clients * size <= 8 * max(len(keys), CHUNK):  # dense is faster and no larger than the entries themselves
-        summed: Floats = np.bincount(keys, weights=values, minlength=clients * size).astype(np.float64)
-        found = np.flatnonzero(summed)
-        return ClientTerms(clients, found // size, found % size, summed[found])
-    found, inverse = np.unique(keys, return_inverse=True)
-    summed = np.bincount(inverse.reshape(-1), weights=values, minlength=len(found)).astype(np.float64)
-    return ClientTerms(clients, found // size, found % size, summed)
