@@ -65,6 +65,7 @@ _HOME = {
     "ResNet18": "training.torch_networks",
     "CharLSTM": "training.torch_networks",
     "OwnNetwork": "training.torch_networks",
+    "UnitHead": "training.unit_head",
     "ClassMoments": "queries.moments",
     "LocalPosterior": "queries.local_posterior",
     "Trajectory": "training.posterior",

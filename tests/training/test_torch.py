@@ -13,7 +13,7 @@ from fedcalib.errors import InputError, WireError
 from fedcalib.methods.ccvr import CCVR, Retrained
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.methods.fl_swag import FLSWAG
-from fedcalib.training import SGD, Adam, CharLSTM, ConvNet, LeNet5, LocalTraining, OwnNetwork, ResNet18
+from fedcalib.training import SGD, Adam, CharLSTM, ConvNet, LeNet5, LocalTraining, OwnNetwork, ResNet18, UnitHead
 from fedcalib.training.baselines import alone
 from fedcalib.training.posterior import Curvature, Trajectory
 from fedcalib.training.similarity import layer_similarity, linear_cka, plot_similarity
@@ -190,3 +190,39 @@ def test_the_head_is_where_skewed_clients_differ_most(digits: tuple[fc.Federatio
     means = [each[~np.eye(3, dtype=bool)].mean() for each in layers.values()]
     assert means[0] > means[-1]
     assert plot_similarity(layers, tmp_path / "cka.png").stat().st_size > 1000
+
+
+def test_a_unit_head_counts_by_direction_only() -> None:
+    network = UnitHead(LeNet5())
+    weights = network.start(3)
+    longer = weights.copy()
+    longer[network.head[0]] *= 7
+    from fedcalib.artifacts.trained import Trained
+
+    records = fc.Records.of_logits(np.zeros((6, 10)), np.arange(6), inputs=GREY)
+    scored = Trained(network, weights).over(records)
+    np.testing.assert_allclose(Trained(network, longer).over(records).logits, scored.logits, atol=1e-5)
+    np.testing.assert_allclose(Trained(network, weights).head.over(scored).logits, scored.logits, atol=1e-5)
+    slope = network.session(weights).gradient(GREY, np.arange(6))[network.head[0]].reshape(10, -1)
+    held = weights[network.head[0]].reshape(10, -1)
+    assert abs(np.sum(slope * held, axis=1)).max() < 1e-4  # training turns rows, and never lengthens them at first
+    assert len(network.start(0)) == len(LeNet5().start(0)) - 10  # no shift
+    assert wire.loads(wire.dumps(network)) == network
+
+
+def test_scores_are_the_modules_own_whatever_follows_its_last_layer() -> None:
+    class Halved(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.top = torch.nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.top(x) / 2
+
+    catalogue.register(Halved)
+    network = OwnNetwork("Halved")
+    from fedcalib.artifacts.trained import Trained
+
+    model = Trained(network, network.start(0))
+    np.testing.assert_allclose(model.over(table(9)).logits, model.logits(table(9).extra["inputs"]), atol=1e-6)
+    np.testing.assert_allclose(model.over(table(9)).extra["features"], table(9).extra["inputs"], atol=1e-6)

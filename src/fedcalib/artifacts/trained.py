@@ -39,13 +39,14 @@ class Trained(Scorer):
 
     def over(self, records: Records) -> Records:
         """Score records and put their features beside."""
-        features = self.features(inputs_of(records, self.column))
+        logits, features = self.network.session(self.weights).scores(inputs_of(records, self.column))
         extra: Mapping[str, Array] = {**records.extra, "features": features}
-        return Records(self.head.logits(features), records.labels, True, records.unit, extra)
+        return Records(logits.astype(np.float64, copy=False), records.labels, True, records.unit, extra)
 
     @property
     def head(self) -> Head:
         """Give the last linear layer as a classifier of features."""
         matrix, shift = (self.weights[place].astype(np.float64) for place in self.network.head)
         classes = self.network.outputs
-        return Head(matrix.reshape(classes, -1), shift if len(shift) else np.zeros(classes))
+        head = Head(matrix.reshape(classes, -1), shift if len(shift) else np.zeros(classes))
+        return head.normalised if self.network.unit else head

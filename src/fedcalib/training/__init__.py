@@ -9,6 +9,7 @@ from fedcalib.training.local import SGD, Adam, LocalTraining, Optimiser
 from fedcalib.training.network import Network, Session
 from fedcalib.training.softmax_regression import SoftmaxRegression
 from fedcalib.training.torch_networks import CharLSTM, ConvNet, LeNet5, OwnNetwork, ResNet18
+from fedcalib.training.unit_head import UnitHead
 
 __all__ = [
     "SGD",
@@ -23,4 +24,5 @@ __all__ = [
     "ResNet18",
     "Session",
     "SoftmaxRegression",
+    "UnitHead",
 ]

@@ -5,6 +5,8 @@ These hold every client's model at once, so they are for comparison and not for 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedcalib.artifacts.ensemble import Ensemble
@@ -17,13 +19,14 @@ from fedcalib.types import Floats
 
 def alone(
     network: Network, federation: Federation, training: LocalTraining, *, weights: Floats, seed: int,
-    column: str | None = "inputs",
+    column: str | None = "inputs", prior: float = 0.0,
 ) -> tuple[Trained, ...]:  # fmt: skip
-    """Train one model a client, on its own records only."""
+    """Train one model a client, on its own records only; a prior's precision adds to the decay, as in FL-SWAG."""
     models = []
     for client, held in enumerate(federation.clients()):
         rng = np.random.default_rng((seed, client))
-        session = training.train(network, weights, inputs_of(held, column), held.labels, rng)
+        drawn = replace(training, decay=training.decay + prior / max(len(held), 1))
+        session = drawn.train(network, weights, inputs_of(held, column), held.labels, rng)
         models.append(Trained(network, session.weights, column))
     return tuple(models)
 

@@ -93,3 +93,14 @@ class NextCharacter(nn.Module):  # type: ignore[misc]  # torch is not looked int
         """Score the next character."""
         states, _ = self.lstm(self.embed(x))
         return self.head(states[:, -1])
+
+
+class UnitLinear(nn.Linear):  # type: ignore[misc]  # torch is not looked into
+    """A linear layer whose rows have length one and that shifts nothing."""
+
+    def __init__(self, like: Any) -> None:
+        super().__init__(like.in_features, like.out_features, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        """Multiply with the rows' directions."""
+        return nn.functional.linear(x, nn.functional.normalize(self.weight, eps=1e-30))

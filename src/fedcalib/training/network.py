@@ -44,6 +44,10 @@ class Session(ABC):
     def features(self, inputs: Array) -> Floats:
         """Give what the last linear layer is fed, (n, features)."""
 
+    def scores(self, inputs: Array) -> tuple[Floats, Floats]:
+        """Give logits and features together; override to work them out in one pass."""
+        return self.logits(inputs), self.features(inputs)
+
     @abstractmethod
     def curvature(self, inputs: Array) -> Floats:
         """Give the diagonal of the Gauss-Newton matrix of the summed log loss, (size,)."""
@@ -74,6 +78,11 @@ class Network(ABC):
     @abstractmethod
     def head(self) -> tuple[slice, slice]:
         """Say where the last linear layer's matrix and shift lie in the vector."""
+
+    @property
+    def unit(self) -> bool:
+        """Say whether the last linear layer's rows count by their direction only."""
+        return False
 
 
 def inputs_of(records: Records, column: str | None) -> Array:

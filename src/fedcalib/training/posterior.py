@@ -52,18 +52,24 @@ class Trajectory(PosteriorRecipe):
 
     The spread follows the learning rate and the batch, so it is no posterior; a global scale has to be tuned. A weight
     whose variance is below `floor` times the median was hardly moved by any record: the client knows the prior about
-    it and no more, or one dead weight would decide the mean alone. With a `rank` the last so many deviations add
-    off-diagonal covariance (rank 0: diagonal).
+    it and no more, or one dead weight would decide the mean alone. `shrink` takes each other variance that share of the
+    way to the client's median. `weighted` multiplies precisions by the batches of an epoch, since a posterior's grow
+    with the records and a trajectory's do not. With a `rank` the last so many deviations add off-diagonal covariance
+    (rank 0: diagonal).
     """
 
     training: LocalTraining = LocalTraining(epochs=5, optimiser=SGD(0.01))
     collected: int = 15
     rank: int = 0
     floor: float = 1e-3
+    shrink: float = 0.0
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         if self.collected < 2 or not 0 <= self.rank <= self.collected or self.rank == 1 or not 0 < self.floor <= 1:
             raise InputError("Expected at least 2 epochs to collect, a rank of 0 or 2 and more within them, a floor.")
+        if not 0 <= self.shrink <= 1:
+            raise InputError(f"Expected a share from 0 to 1 to shrink variances by, found {self.shrink}.")
 
     def find(
         self, network: Network, weights: Floats, inputs: Array, labels: Ints, *,
@@ -83,13 +89,21 @@ class Trajectory(PosteriorRecipe):
             mean += (session.weights - mean) / count
             square += (session.weights.astype(np.float64) ** 2 - square) / count
             kept.append(session.weights - mean)
-        variance = square - mean**2
+        counts = len(labels) / once.batch if self.weighted else 1.0
+        precision = self.precision(square - mean**2, counts, prior, most)
+        if not self.rank:
+            return LocalGaussian.around(mean - weights, precision)
+        deviations = np.stack(kept[-self.rank :], axis=1) / np.sqrt(counts)
+        return LocalGaussian.around(mean - weights, precision, woodbury(precision, deviations))
+
+    def precision(self, variance: Floats, counts: float, prior: float, most: float) -> Floats:
+        """Turn spread into precisions; with a rank, half of the covariance is diagonal."""
         moving = variance[variance > 0]
-        alive = variance > (self.floor * float(np.median(moving)) if len(moving) else 0.0)
-        halves = 2 if self.rank else 1  # with a rank, half of the covariance is diagonal
-        precision = np.where(alive, np.minimum(halves / np.maximum(variance, 1e-300), most), prior)
-        factors = woodbury(precision, np.stack(kept[-self.rank :], axis=1)) if self.rank else None
-        return LocalGaussian.around(mean - weights, precision, factors)
+        middle = float(np.median(moving)) if len(moving) else 0.0
+        shrunk = np.maximum((1 - self.shrink) * variance + self.shrink * middle, 1e-300)
+        told = np.minimum((2 if self.rank else 1) * counts / shrunk, most)
+        precision: Floats = np.where(variance > self.floor * middle, told, prior)
+        return precision
 
 
 @final

@@ -79,14 +79,18 @@ class TorchSession(Session):
             return in_batches(inputs, lambda batch: self._module(as_tensor(batch)).numpy())
 
     def features(self, inputs: Array) -> Floats:
-        """Catch what flows into the last linear layer."""
+        """Give what flows into the last linear layer."""
+        return self.scores(inputs)[1]
+
+    def scores(self, inputs: Array) -> tuple[Floats, Floats]:
+        """Catch what flows into the last linear layer on the way."""
         caught: list[Any] = []
         hook = last_linear(self._module)[1].register_forward_pre_hook(lambda _, fed: caught.append(fed[0].numpy()))
         try:
-            self.logits(inputs)
+            logits = self.logits(inputs)
         finally:
             hook.remove()
-        return np.concatenate(caught)
+        return logits, np.concatenate(caught)
 
     def layers(self, inputs: Array) -> dict[str, Floats]:
         """Give what each layer with weights puts out, flattened, by name."""
