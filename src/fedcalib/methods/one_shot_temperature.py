@@ -17,6 +17,7 @@ from fedcalib.records import Schema
 from fedcalib.types import Floats
 
 _NOTHING = 1e-12  # far below a step of any grid
+_SURPRISE = 5.0  # standard deviations of what is left over: a bend has to show before it is believed
 _DROWNED = "nothing was changed: at T = 1 the slope does not stand out from the noise"
 _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole clients
 
@@ -86,7 +87,8 @@ def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> flo
     curve = Polynomial([0.0])
     for degree in range(3, len(grid)):
         curve = Polynomial.fit(places, scaled, degree, domain=[-1, 1])
-        if np.square(curve(places) - scaled).sum() <= 2 * level * (len(grid) - degree - 1):
+        spare = len(grid) - degree - 1
+        if np.square(curve(places) - scaled).sum() <= level * (spare + _SURPRISE * sqrt(2 * spare)):
             break
     return float(centre + half * _rising_root(curve))
 
