@@ -8,7 +8,8 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.metrics_report import Measured, MetricsReport
+from fedcalib.artifacts.metrics_report import MetricsReport
+from fedcalib.measured import Measured
 from fedcalib.metrics.intervals import normal_quantile
 
 

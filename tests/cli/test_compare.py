@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ import pandas as pd
 import pytest
 
 import fedcalib as fc
+from fedcalib.cli.comparison import Row, Side
 from fedcalib.compare import ByClient, ByRecord, Split, compare
 from fedcalib.errors import InputError
+from fedcalib.measured import Measured
 from tests.cli.conftest import Shell, overconfident
 
 QUICK = "fed-bin,platt-scaling,one-shot-temperature"
@@ -148,3 +151,14 @@ def test_every_method_meets_the_same_splits() -> None:
 def test_a_split_that_leaves_nothing_is_explained() -> None:
     with pytest.raises(InputError, match="both sides"):
         compare({"bin": fc.FedBin()}, three_classes(9, 1), fc.Open(), split=ByClient())
+
+
+def test_what_drowned_in_noise_comes_last_and_is_not_called_zero() -> None:
+    def row(name: str, error: float) -> Row:
+        return Row(name, {key: Measured(error) for key in ("cwece", "ece", "nll", "accuracy_change")})
+
+    side = Side.of(row("none", 0.2), [row("drowned", math.nan), row("clear", 0.1)], {})
+    assert [found.method for found in side.rows] == ["clear", "drowned"]
+    assert side.to_json()["methods"][1]["cwece"] == {"value": None, "low": None, "high": None}
+    [table] = side.tables("")
+    assert table.rows[2][:5] == ("drowned", "-", "-", "-", "-")

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fedcalib.measured import Measured
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import MetricRow, Page, SiteRow
 from fedcalib.report.plots import timeline
-from fedcalib.report.values import Contender, Curve, Diagram, Measured, Window
+from fedcalib.report.values import Contender, Curve, Diagram, Window
 
 NASTY = '<script>alert(\'1\')</script>" onload="x" & $x_1$ 医院\n'
 
@@ -35,7 +36,7 @@ def metrics() -> tuple[MetricRow, ...]:
         MetricRow("ECE", Measured(0.0812, 0.077, 0.0851), Measured(0.0121, 0.009, 0.0158), note="the mean gap"),
         MetricRow("AUC", Measured(0.8231, 0.819, 0.8272), Measured(0.823, 0.8189, 0.8271), "higher"),
         MetricRow("Log loss", Measured(0.53), Measured(0.49)),
-        MetricRow("Brier", None, Measured(float("nan"), None, float("inf"))),
+        MetricRow("Brier", None, Measured(float("nan"), float("nan"), float("inf"))),
     )
 
 

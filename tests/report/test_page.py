@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from fedcalib.errors import InputError
-from fedcalib.report.page import Measured, MetricRow, Page, Picture, Public, SiteRow, render, save
+from fedcalib.measured import Measured
+from fedcalib.report.page import MetricRow, Page, Picture, Public, SiteRow, render, save
 from tests.report.examples import NASTY, OPTIONAL, diagram, metrics, picture, sites, whole_page
 from tests.report.html import Read
 

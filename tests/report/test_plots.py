@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from fedcalib.errors import InputError
+from fedcalib.measured import Measured
 from fedcalib.report import plots
 from fedcalib.report.canvas import AFTER, ALARM, BEFORE, Picture, colours
-from fedcalib.report.plots import Contender, Curve, Measured, SiteRow, Window
+from fedcalib.report.plots import Contender, Curve, SiteRow, Window
 from tests.report.examples import NASTY, contenders, curve, diagram, sites, windows
 
 BETTER: Any = {"ECE": "lower", "AUC": "higher"}
@@ -52,7 +53,7 @@ EMPTY: dict[str, Callable[[], Picture]] = {
     "who holds nothing": lambda: plots.who_holds_what(["a"], ["x"], [[0]]),
     "comparison": lambda: plots.comparison([], BETTER),
     "comparison without metrics": lambda: plots.comparison([Contender("a", ())], {}),
-    "comparison of nothing": lambda: plots.comparison([Contender("a", (None, Measured(None)))], BETTER),
+    "comparison of nothing": lambda: plots.comparison([Contender("a", (None, Measured(math.nan)))], BETTER),
 }
 
 few = settings(max_examples=5, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # a picture takes a while

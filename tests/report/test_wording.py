@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcalib.errors import InputError
+from fedcalib.measured import Measured
 from fedcalib.report.table_rows import metric_rows, verdict_on
-from fedcalib.report.values import Better, Measured, MetricRow, Public
+from fedcalib.report.values import Better, MetricRow, Public
 from fedcalib.report.wording import MISSING, compact, count, decimals_for, interval, number, short, with_interval
 
 
@@ -41,7 +42,7 @@ def test_small_values_are_bounds() -> None:
 
 def test_intervals_read_from_low_to_high() -> None:
     assert interval(Measured(0.5, 0.6, 0.4), 2) == "0.40 to 0.60"
-    assert interval(Measured(0.5, 0.4, None)) == interval(None) == ""
+    assert interval(Measured(0.5, 0.4)) == interval(None) == ""
     assert with_interval(Measured(0.5, 0.4, 0.6), 1) == "0.5 (0.4 to 0.6)"
 
 
@@ -50,7 +51,7 @@ def test_counts_show_what_they_may() -> None:
     assert count(1200) == "1,200"
     assert count(Public(16)) == "16 (public)"
     assert count(Measured(1200.4, 1100, 1300)) == "about 1,200 (1,100 to 1,300)"
-    assert count(Measured(None)) == MISSING
+    assert count(Measured(math.nan)) == MISSING
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ finite = st.floats(-10, 10)
 @given(finite, finite, finite, finite)
 def test_marks_stay_on_the_small_plot_in_their_order(a: float, b: float, c: float, d: float) -> None:
     low, high = sorted((a, b))
-    [row] = metric_rows([MetricRow("x", Measured((low + high) / 2, low, high), Measured(c, None, d))])
+    [row] = metric_rows([MetricRow("x", Measured((low + high) / 2, low, high), Measured(c, math.nan, d))])
     for mark in row.marks:
         places = [place for place in (mark.low, mark.at, mark.high) if place is not None]
         assert all(0 <= place <= 100 for place in places)

@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.artifacts.metrics_report import Measured
 from fedcalib.artifacts.saving import Artifact
+from fedcalib.measured import Measured
 
 
 @final

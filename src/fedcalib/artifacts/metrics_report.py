@@ -6,21 +6,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from fedcalib.artifacts.saving import Artifact
+from fedcalib.measured import Measured
 from fedcalib.metrics.reliability import Reliability
-
-
-@final
-@dataclass(frozen=True)
-class Measured:
-    """A figure with the interval that chance and privacy noise leave it (95%)."""
-
-    value: float
-    low: float
-    high: float
-
-    def to_json(self) -> dict[str, float]:
-        """Give the three numbers by name."""
-        return {"value": self.value, "low": self.low, "high": self.high}
 
 
 @final

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import final
 
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.metrics_report import Measured, MetricsReport
+from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.artifacts.saving import Artifact
+from fedcalib.measured import Measured
 
 
 @final

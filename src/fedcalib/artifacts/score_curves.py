@@ -8,8 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.artifacts.metrics_report import Measured
 from fedcalib.artifacts.saving import Artifact
+from fedcalib.measured import Measured
 from fedcalib.metrics import table_bins, table_rates
 from fedcalib.metrics.score_table import CERTAIN, NEGATIVE, POSITIVE, SOMETHING, ScoreTable
 from fedcalib.metrics.table_bins import Bins

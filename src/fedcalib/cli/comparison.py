@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -11,10 +12,11 @@ from fedcalib.cli import registry
 from fedcalib.cli.request import PrivacyRequest
 from fedcalib.cli.voice import Table
 from fedcalib.errors import FedcalibError, InputError
+from fedcalib.measured import Measured
 from fedcalib.method import Method
 from fedcalib.report.page import Page, Picture, render
 from fedcalib.report.plots import comparison as picture
-from fedcalib.report.values import Better, Contender, Measured
+from fedcalib.report.values import Better, Contender
 
 SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
 _METRICS: Final[Mapping[str, tuple[str, Better]]] = {
@@ -45,11 +47,11 @@ class Row:
     def fallen(self) -> bool:
         """Say whether accuracy fell by more than a point."""
         change = self.values["accuracy_change"].value
-        return change is not None and change < _FALLEN
+        return change < _FALLEN
 
     def to_json(self) -> dict[str, Any]:
         """Write it as data."""
-        metrics = {name: {"value": v.value, "low": v.low, "high": v.high} for name, v in self.values.items()}
+        metrics = {name: found.to_json() for name, found in self.values.items()}
         return {
             "method": self.method,
             **metrics,
@@ -72,8 +74,8 @@ class Side:
 
     @classmethod
     def of(cls, base: Row, rows: Sequence[Row], refused: Mapping[str, str]) -> Side:
-        """Put the lowest classwise error first."""
-        return cls(base, tuple(sorted(rows, key=lambda row: row.values["cwece"].value or 0.0)), refused)
+        """Put the lowest classwise error first, and last what drowned in noise."""
+        return cls(base, tuple(sorted(rows, key=_place)), refused)
 
     def to_json(self) -> dict[str, Any]:
         """Write it as data."""
@@ -122,24 +124,38 @@ class Side:
         if not self.rows:
             return "No method could be run."
         best = self.rows[0]
-        before, after = (row.values["cwece"].value or 0.0 for row in (self.base, best))
+        before, after = (row.values["cwece"].value for row in (self.base, best))
+        if math.isnan(after):
+            return "No classwise calibration error could be told from the noise."
         return f"The lowest classwise calibration error is that of {best.method}: {after:.4f}, from {before:.4f}."
+
+
+def _place(row: Row) -> float:
+    error = row.values["cwece"].value
+    return math.inf if math.isnan(error) else error
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     metrics = [_said(row.values[name]) for name in ("cwece", "ece", "nll")]
-    change = row.values["accuracy_change"].value or 0.0
+    change = row.values["accuracy_change"].value
     took = "" if row.client_seconds is None else f"{1000 * row.client_seconds:.2f}"
     sent = "" if row.bytes_a_client is None else f"{row.bytes_a_client:,}"
     mark = " !" if row.fallen else ""
-    return (row.method, *metrics, f"{change:+.2f}{mark}", sent, took, _plain(row.epsilon))
+    return (
+        row.method,
+        *metrics,
+        "-" if math.isnan(change) else f"{change:+.2f}{mark}",
+        sent,
+        took,
+        _plain(row.epsilon),
+    )
 
 
 def _said(value: Measured) -> str:
-    if value.value is None:
+    if math.isnan(value.value):
         return "-"
-    half = None if value.low is None or value.high is None else (value.high - value.low) / 2
-    return f"{value.value:.4f}" + ("" if half is None else f" ±{half:.3f}")
+    half = (value.high - value.low) / 2
+    return f"{value.value:.4f}" + ("" if math.isnan(half) else f" ±{half:.3f}")
 
 
 def _plain(epsilon: float | None) -> str:

@@ -21,11 +21,11 @@ from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.compare import ByClient, Figures, Split, Standing, Trial, compare
 from fedcalib.errors import FedcalibError, InputError
+from fedcalib.measured import NOTHING, Measured
 from fedcalib.method import Method, Plan
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.privacy.model import Spending
 from fedcalib.records import Federation, Schema
-from fedcalib.report.values import Measured
 
 
 @final
@@ -198,14 +198,10 @@ def _private(word: str, before: MetricsReport, after: MetricsReport, rehearsal: 
 
 def _measured(word: str, before: MetricsReport, after: MetricsReport) -> Row:
     """Read a private measurement; what drowned in noise stays empty."""
-    values = {name: _copied(getattr(after, name)) for name in ("cwece", "ece", "nll")}
+    values = {name: getattr(after, name) or Measured(NOTHING) for name in ("cwece", "ece", "nll")}
     known = after.accuracy is not None and before.accuracy is not None
-    change = 100 * (after.accuracy.value - before.accuracy.value) if known else None  # type: ignore[union-attr]
+    change = 100 * (after.accuracy.value - before.accuracy.value) if known else NOTHING  # type: ignore[union-attr]
     return Row(word, {**values, "accuracy_change": Measured(change)})
-
-
-def _copied(found: Any) -> Measured:
-    return Measured(None) if found is None else Measured(found.value, found.low, found.high)
 
 
 def _listed(refused: Mapping[str, str]) -> str:

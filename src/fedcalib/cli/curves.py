@@ -12,12 +12,13 @@ import numpy as np
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.artifacts.score_curves import Curve as Traced
 from fedcalib.artifacts.score_curves import Curves
+from fedcalib.measured import Measured
 from fedcalib.privacy.model import Spending
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Diagram, MetricRow, Page, SiteRow, render
 from fedcalib.report.plots import reliability
-from fedcalib.report.values import Curve, Measured
+from fedcalib.report.values import Curve
 
 NAMES: Final = ("report.html", "roc.png", "pr.png", "reliability.png", "curves.json")
 
@@ -64,7 +65,7 @@ def _rows(report: MetricsReport | None, curves: Curves) -> tuple[MetricRow, ...]
     losses = [("Log loss", "nll", "cut at a public bound"), ("Brier score", "brier", "mean squared error")]
     for title, name, note in losses:
         found = None if report is None else getattr(report, name)
-        rows.append(MetricRow(title, None if found is None else Measured(**found.to_json()), note=note))
+        rows.append(MetricRow(title, found, note=note))
     return tuple(row for row in rows if row.before is not None)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.metrics.intervals import normal_quantile
 from fedcalib.privacy.model import Spending
-from fedcalib.report.page import Diagram, Measured, MetricRow, Page, SiteRow, render
+from fedcalib.report.page import Diagram, MetricRow, Page, SiteRow, render
 from fedcalib.report.plots import reliability
 
 _NOTES: Final = {
@@ -70,14 +70,10 @@ def metric_rows(before: MetricsReport | None, after: MetricsReport | None) -> tu
     if before is None or after is None:
         return ()
     return tuple(
-        MetricRow(title, _point(getattr(before, name)), _point(getattr(after, name)), better, note)  # type: ignore[arg-type]
+        MetricRow(title, getattr(before, name), getattr(after, name), better, note)  # type: ignore[arg-type]
         for name, (title, better, note) in _NOTES.items()
         if getattr(before, name) is not None or getattr(after, name) is not None
     )
-
-
-def _point(measured: Any) -> Measured | None:
-    return None if measured is None else Measured(measured.value, measured.low, measured.high)
 
 
 def diagram(label: str, report: MetricsReport | None) -> Diagram | None:

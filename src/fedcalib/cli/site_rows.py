@@ -8,11 +8,12 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.cohort import FEWEST_RECORDS
 from fedcalib.loop import run
+from fedcalib.measured import Measured
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.privacy.model import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.records import Federation, Records
-from fedcalib.report.values import Measured, SiteRow
+from fedcalib.report.values import SiteRow
 from fedcalib.runtimes.in_process import InProcess
 
 MOST: Final = 1000  # sites in one report
@@ -33,4 +34,4 @@ def _row(name: str, records: Records, calibrator: Calibrator) -> SiteRow:
 
 def _ece(records: Records) -> Measured | None:
     report: MetricsReport = run(FederatedMetrics(), InProcess(Federation.of([records])), Open()).artifact
-    return None if report.ece is None else Measured(report.ece.value, report.ece.low, report.ece.high)
+    return report.ece

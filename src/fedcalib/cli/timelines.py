@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from fedcalib.artifacts.calibrator import Identity
-from fedcalib.artifacts.metrics_report import Measured as Figure
 from fedcalib.cli import documents
 from fedcalib.cli.voice import Table
+from fedcalib.measured import Measured
 from fedcalib.monitoring import Timeline, Window
-from fedcalib.report.page import Measured, Page, render
+from fedcalib.report.page import Page, render
 from fedcalib.report.plots import Picture, timeline
 from fedcalib.report.values import Window as Drawn
 
@@ -72,7 +72,7 @@ def _row(window: Window, served: bool) -> tuple[str, ...]:
     return (window.label, *map(_said, shown), middle, *map(_said, rest))
 
 
-def _said(measured: Figure | None) -> str:
+def _said(measured: Measured | None) -> str:
     return "-" if measured is None or measured.value != measured.value else f"{measured.value:.4f}"
 
 
@@ -95,23 +95,19 @@ def charts(found: Timeline) -> tuple[Picture, ...]:
     return (*drawn, timeline(estimated, "accuracy", title="Accuracy as estimated without labels"))
 
 
-def _drawn(found: Timeline, of: Callable[[Window], Figure | None], signal: str) -> list[Drawn]:
+def _drawn(found: Timeline, of: Callable[[Window], Measured | None], signal: str) -> list[Drawn]:
     return [
-        Drawn(window.label, _point(of(window)), any(alarm.signal == signal for alarm in window.alarms))
+        Drawn(window.label, of(window), any(alarm.signal == signal for alarm in window.alarms))
         for window in found.windows
     ]
 
 
-def _confidence(window: Window) -> Figure | None:
+def _confidence(window: Window) -> Measured | None:
     known = window.signals.get("confidence")
     if known is None:
         return None
     half = 1.96 * known.variance**0.5
-    return Figure(known.value, known.value - half, known.value + half)
-
-
-def _point(figure: Figure | None) -> Measured | None:
-    return None if figure is None else Measured(figure.value, figure.low, figure.high)
+    return Measured(known.value, known.value - half, known.value + half)
 
 
 def page(

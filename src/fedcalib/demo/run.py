@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from fedcalib.artifacts.metrics_report import Measured, MetricsReport
+from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.artifacts.saving import write_whole
 from fedcalib.cli import pages
 from fedcalib.demo import flights
 from fedcalib.demo.story import WAYS, Airline, Chapter, Story, tell
+from fedcalib.measured import Measured
 from fedcalib.randomness import Simulated
 from fedcalib.report.page import Diagram, Page, SiteRow, render
 from fedcalib.report.plots import bars_by_site, reliability
-from fedcalib.report.values import Measured as Shown
 
 SHOWN = ("ece", "brier", "auc", "accuracy")
 
@@ -152,7 +152,7 @@ def _site(row: Airline) -> SiteRow:
     return SiteRow(row.carrier, _shown(row, 0), _shown(row, 1), too_few=not row.shown)
 
 
-def _shown(row: Airline, way: int) -> Shown | None:
+def _shown(row: Airline, way: int) -> Measured | None:
     if not row.shown:
         return None
-    return Shown(row.gaps[way], row.gaps[way] - row.errors[way], row.gaps[way] + row.errors[way])
+    return Measured(row.gaps[way], row.gaps[way] - row.errors[way], row.gaps[way] + row.errors[way])

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.metrics_report import Measured
+from fedcalib.measured import Measured
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.intervals import normal_quantile
 from fedcalib.queries.confidence import Confidence

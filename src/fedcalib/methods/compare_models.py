@@ -9,9 +9,9 @@ import numpy as np
 
 from fedcalib.answer import Answer
 from fedcalib.artifacts.comparison import Comparison
-from fedcalib.artifacts.metrics_report import Measured
 from fedcalib.errors import InputError
 from fedcalib.flows.score_table import table_of
+from fedcalib.measured import Measured
 from fedcalib.method import Flow, Method
 from fedcalib.methods.platt import two_classes
 from fedcalib.metrics.intervals import normal_quantile

@@ -9,8 +9,9 @@ from typing import final
 import numpy as np
 
 from fedcalib.answer import Answer
-from fedcalib.artifacts.metrics_report import Measured, MetricsReport
+from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.errors import InputError
+from fedcalib.measured import Measured
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.intervals import Interval
 from fedcalib.metrics.logistic import fit_counts

@@ -10,11 +10,12 @@ from typing import final
 
 from fedcalib.artifacts.saving import write_whole
 from fedcalib.errors import InputError
+from fedcalib.measured import Measured
 from fedcalib.report import view
 from fedcalib.report.canvas import Picture
-from fedcalib.report.values import Count, Diagram, Measured, MetricRow, Public, SiteRow, parts
+from fedcalib.report.values import Count, Diagram, MetricRow, Public, SiteRow, parts
 
-__all__ = ["Diagram", "Measured", "MetricRow", "Page", "Picture", "Public", "SiteRow", "render", "save"]
+__all__ = ["Diagram", "MetricRow", "Page", "Picture", "Public", "SiteRow", "render", "save"]
 
 
 @final

@@ -8,13 +8,12 @@ from fedcalib.report.curve_plots import pr, roc, trade_off
 from fedcalib.report.reliability_plot import reliability
 from fedcalib.report.site_plots import bars_by_site, who_holds_what
 from fedcalib.report.timeline_plot import timeline
-from fedcalib.report.values import Contender, Curve, Diagram, Measured, SiteRow, Window
+from fedcalib.report.values import Contender, Curve, Diagram, SiteRow, Window
 
 __all__ = [
     "Contender",
     "Curve",
     "Diagram",
-    "Measured",
     "Picture",
     "SiteRow",
     "Window",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from fedcalib.measured import Measured
 from fedcalib.report.canvas import INK
-from fedcalib.report.values import Measured
 from fedcalib.report.wording import interval, short
 
 MOST: Final = 40  # rows a picture can hold and still be read

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.measured import Measured
 from fedcalib.report.canvas import AFTER, BEFORE, SOFT, WIDE, Picture, Words, draw
 from fedcalib.report.rows import MOST, cut, height, row_axes, whiskers
-from fedcalib.report.values import Measured, Numbers, SiteRow, numbers, parts
+from fedcalib.report.values import Numbers, SiteRow, numbers, parts
 from fedcalib.report.wording import TOO_FEW, short, with_interval
 from fedcalib.types import Floats
 

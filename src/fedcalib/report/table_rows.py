@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from fedcalib.report.values import Better, Diagram, Measured, MetricRow, SiteRow, numbers, parts
+from fedcalib.measured import Measured
+from fedcalib.report.values import Better, Diagram, MetricRow, SiteRow, numbers, parts
 from fedcalib.report.wording import MISSING, PRIVATE, TOO_FEW, count, decimals_for, interval, number
 
 

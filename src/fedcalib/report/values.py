@@ -10,22 +10,13 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.measured import Measured
 from fedcalib.types import Floats
 
 Number: TypeAlias = float | None  # None and NaN both mean: there is no value to show
 Numbers: TypeAlias = Sequence[Number] | Floats
 Better: TypeAlias = Literal["lower", "higher"]
 _BEYOND = 1e15
-
-
-@final
-@dataclass(frozen=True)
-class Measured:
-    """A number with the interval it lies in; whatever is missing is None."""
-
-    value: Number
-    low: Number = None
-    high: Number = None
 
 
 @final

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fedcalib.report.values import Count, Measured, Number, Public, known, parts
+from fedcalib.measured import Measured
+from fedcalib.report.values import Count, Number, Public, known, parts
 
 MISSING = "–"
 PRIVATE = "not shown (private)"
