@@ -109,7 +109,7 @@ class ClassMoments(RecordQuery):
         if self.diagonal:
             return g * g
         first, second = np.triu_indices(self.features)
-        return g[:, first] * g[:, second] * np.where(first == second, 1.0, sqrt(2))
+        return g[:, first] * np.where(first == second, 1.0, sqrt(2)) * g[:, second]
 
     def _seconds(self, g: Floats, scale: Floats | None) -> Array:
         """Sum the products of some records of one class, (products,)."""
@@ -118,15 +118,22 @@ class ClassMoments(RecordQuery):
         if scale is None:
             return packed(g.T @ g)
         whole, at = np.empty(self.products, dtype=np.int64), 0
-        columns = np.ascontiguousarray(g.T)
+        columns, early = np.ascontiguousarray(g.T), _doubles(scale)
         for i in range(self.features):
             # one row of the triangle: each record's product is cut on its own, in the order that `rows` multiplies
-            row = columns[i] * columns[i:]
-            row[1:] *= sqrt(2)
-            row *= scale[at : at + len(row), None]
+            led = columns[i] * scale[at] if early else columns[i]
+            row = led * sqrt(2) * columns[i:]
+            row[0] = led * columns[i]
+            if not early:
+                row *= scale[at : at + len(row), None]
             whole[at : at + len(row)] = np.trunc(row, out=row).sum(axis=1)
             at += len(row)
         return whole
+
+
+def _doubles(scale: Floats) -> bool:
+    """Say whether one power of two scales all, which may then be multiplied in at any time: it never rounds."""
+    return bool(np.frexp(scale[0])[0] == 0.5 and (scale == scale[0]).all())
 
 
 def _summed(values: Floats, scale: Floats | None) -> Array:
