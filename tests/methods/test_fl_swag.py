@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_equal_variances_give_federated_averaging() -> None:
     found = product([LocalGaussian.around(offset, np.full(15, 7.0)) for offset in offsets])
     np.testing.assert_allclose(found.offset, offsets.mean(axis=0))
     np.testing.assert_allclose(found.precision, 5 * 7.0)
-    recipe = Trajectory(LocalTraining(3, 16, SGD(0.1)), collected=4)
+    recipe = Trajectory(LocalTraining(3, 16, SGD(0.1)), collected=4, floor=1e-12)  # no weight counts as dead here
     method = FLSWAG(NETWORK, recipe, prior=0.0, most=1e-3)  # every precision is cut to the same
     posterior = fc.run(method, fc.InProcess(federation), fc.Open(), randomness=fc.Simulated(1)).artifact
     query = LocalPosterior(NETWORK, np.zeros(15), recipe, 0.0, 1e-3, 10.0)
@@ -94,7 +95,7 @@ def test_equal_variances_give_federated_averaging() -> None:
 
 def test_the_mean_is_federated_averaging_of_the_same_local_means() -> None:
     federation = fc.Federation.dirichlet(data(), 5, 0.5, 0)
-    recipe = Trajectory(LocalTraining(3, 16, SGD(0.1)), collected=4)
+    recipe = Trajectory(LocalTraining(3, 16, SGD(0.1)), collected=4, floor=1e-12)
     query = LocalPosterior(NETWORK, np.zeros(15), recipe, 0.0, 1e-3, 10.0)
     total = query.split(query.total(federation, fc.Simulated(1)))
     np.testing.assert_allclose(total["pull"] / total["precision"], total["offset"] / 5, atol=1e-12)
@@ -127,6 +128,27 @@ def test_one_dead_weight_on_one_client_does_not_decide_the_mean(recipe: Trajecto
     clamped = LocalGaussian.around(first.offset, np.where(first.precision == 0, 1e30, first.precision))
     naive = product([clamped, *living])  # the trap: a variance at the clamp has the last word
     np.testing.assert_allclose(naive.offset[dead], 0, atol=1e-9)
+
+
+def test_shrinking_takes_variances_to_the_clients_median() -> None:
+    records = data(320)
+    plain, half, whole, weighted = (
+        believed(fc.Federation.of([records]), Trajectory(LocalTraining(5, 16, SGD(0.2)), 6, **options), np.zeros(15))[0]
+        for options in ({}, {"shrink": 0.5}, {"shrink": 1.0}, {"shrink": 0.5, "weighted": True})
+    )
+    middle = np.median(1 / plain.precision)
+    np.testing.assert_allclose(1 / half.precision, (1 / plain.precision + middle) / 2)
+    np.testing.assert_allclose(whole.precision, 1 / middle)
+    np.testing.assert_allclose(weighted.precision, half.precision * 320 / 16)
+    np.testing.assert_allclose(weighted.offset, plain.offset)
+
+
+def test_weighted_low_rank_covariance_shrinks_with_the_records() -> None:
+    recipe = Trajectory(LocalTraining(5, 16, SGD(0.2)), 6, rank=3)
+    federation = fc.Federation.of([data(320)])
+    plain = believed(federation, recipe, np.zeros(15))[0]
+    weighted = believed(federation, replace(recipe, weighted=True), np.zeros(15))[0]
+    np.testing.assert_allclose(dense(weighted), dense(plain) * 320 / 16, rtol=1e-6, atol=1e-6)
 
 
 def test_the_prior_counts_once() -> None:
@@ -252,5 +274,7 @@ def test_posteriors_survive_the_wire() -> None:
 def test_wrong_settings_are_explained() -> None:
     with pytest.raises(InputError, match="step up to 1"):
         FLSWAG(NETWORK, step=2.0)
+    with pytest.raises(InputError, match="share from 0 to 1"):
+        Trajectory(shrink=1.5)
     with pytest.raises(InputError, match="network for 2 classes"):
         fc.Plan.of(FLSWAG(NETWORK), fc.Schema(2, 5))
