@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -122,20 +121,6 @@ def test_the_keystream_is_chacha20():
     """RFC 8439, appendix A.1, first vector: key and nonce of zeros, block 0."""
     block = bytes.fromhex("76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7")
     assert keystream(bytes(32), 4).astype("<u8").tobytes() == block
-
-
-def test_masking_runs_at_the_speed_of_memory_rather_than_of_python():
-    total = MaskedSum(np.zeros(100_000, np.uint64))
-    total.add(b"k" * 32)
-    best = min(_seconds(lambda: total.add(b"k" * 32)) for _ in range(20))
-    # 0.4 ms on an idle core; ten times that is still far from anything word by word.
-    assert best < 4e-3
-
-
-def _seconds(action):
-    start = time.process_time()
-    action()
-    return time.process_time() - start
 
 
 # Keys and hashes
