@@ -88,5 +88,8 @@ def test_the_example_runs_and_each_step_helps(tmp_path: Path) -> None:
                for line in done.stdout.splitlines()[:3]}  # fmt: skip
     assert figures["repaired"][0] > figures["trained"][0] + 0.1
     assert figures["calibrated"][2] < figures["repaired"][2] < figures["trained"][2]
-    assert "epsilon = 4" in done.stdout
+    assert "epsilon = 6" in done.stdout  # the calibration and two measurements, on one ledger
     assert (tmp_path / "who-holds-what.png").exists()
+    report = (tmp_path / "report.html").read_text()
+    assert "repaired and calibrated" in report
+    assert "epsilon = 6 for all that was asked" in report
