@@ -29,6 +29,7 @@ def log_probs(probs: Floats) -> Floats:
     return np.log(floored, out=floored)
 
 
+@final
 @dataclass(frozen=True)
 class Schema:
     """What everybody knows before the first question: how many classes and how many clients."""
