@@ -65,3 +65,28 @@ def test_loading_an_artifact_needs_numpy_only(tmp_path: Path) -> None:
     path = Temperature(2.0).save(tmp_path / "t.json")
     code = f"import fedcalib, numpy; a = fedcalib.load({str(path)!r}); assert a(numpy.array([0.9])) < 0.9"
     assert not HEAVY & imported(code)
+
+
+def test_every_class_is_abstract_or_final() -> None:
+    """Exceptions are a taxonomy, and whoever writes a protocol or an enumeration means it to be followed."""
+    loose = []
+    for path in sorted(Path(fc.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not _closed(node):
+                loose.append(f"{path.name}: {node.name}")
+    assert not loose
+
+
+def _closed(node: ast.ClassDef) -> bool:
+    marks = {ast.unparse(mark).rpartition(".")[2] for mark in node.decorator_list}
+    bases = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+    abstract = any(
+        "abstract" in ast.unparse(mark)
+        for part in node.body
+        if isinstance(part, ast.FunctionDef)
+        for mark in part.decorator_list
+    )
+    open_ended = bases & {"ABC", "Protocol", "Exception", "UserWarning"} or any(
+        base.endswith("Error") for base in bases
+    )
+    return "final" in marks or abstract or bool(open_ended)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import nn
 
 
+@final
 class _ChannelsLast(nn.Module):  # type: ignore[misc]  # torch is not looked into
     """Lay each pixel's channels side by side in memory: with 16 of them, convolution and pooling are faster so."""
 
@@ -42,6 +43,7 @@ def _normalised(width: int) -> Any:
     return nn.GroupNorm(min(32, width // 4), width)
 
 
+@final
 class _Residual(nn.Module):  # type: ignore[misc]  # torch is not looked into
     """Two convolutions beside a shortcut."""
 
@@ -60,6 +62,7 @@ class _Residual(nn.Module):  # type: ignore[misc]  # torch is not looked into
         return torch.relu(self.path(x) + self.shortcut(x))
 
 
+@final
 class ResNet(nn.Module):  # type: ignore[misc]  # torch is not looked into
     """Eighteen layers: one convolution, four stages of two residual blocks, one linear layer."""
 
@@ -80,6 +83,7 @@ class ResNet(nn.Module):  # type: ignore[misc]  # torch is not looked into
         return self.head(self.body(x))
 
 
+@final
 class NextCharacter(nn.Module):  # type: ignore[misc]  # torch is not looked into
     """Embedding, LSTM, linear layer on the last state."""
 
@@ -95,6 +99,7 @@ class NextCharacter(nn.Module):  # type: ignore[misc]  # torch is not looked int
         return self.head(states[:, -1])
 
 
+@final
 class UnitLinear(nn.Linear):  # type: ignore[misc]  # torch is not looked into
     """A linear layer whose rows have length one and that shifts nothing."""
 
