@@ -11,7 +11,8 @@ from typing import final
 import numpy as np
 
 from benchmarks.domain_shift.pool import BINS, LADDER, STEPS, Trials
-from fedcalib.flows.search import crossing_of_line
+from fedcalib.flows.crossing import crossing_of_line, crossings_of_curves
+from fedcalib.flows.search import Interpolation
 from fedcalib.queries.shift import gaps_of
 from fedcalib.types import Floats, Ints
 
@@ -63,10 +64,15 @@ class AccTGolden(Tempering):
         """Minimise the magnitude of the gap."""
         width = (self.steps + 1) / epsilon
 
-        def look(rows: Ints) -> Floats:
-            return np.abs(trials.gaps(rows) + trials.noise(width)[:, 0])
+        seen: list[Floats] = []
 
-        return golden(trials, look, self.low, self.high, self.steps)
+        def look(rows: Ints) -> Floats:
+            seen.append(trials.gaps(rows) + trials.noise(width)[:, 0])
+            return np.abs(seen[-1])
+
+        bracket = golden(trials, look, self.low, self.high, self.steps)
+        crossed = (np.min(seen, axis=0) < 0) & (np.max(seen, axis=0) > 0)
+        return np.where(crossed, sum(bracket) / 2, or_end(bracket, self.low, self.high))
 
 
 @final
@@ -86,7 +92,7 @@ class NLLTGolden(Tempering):
         def look(rows: Ints) -> Floats:
             return trials.losses(rows, self.worst) + trials.noise(width)[:, 0]
 
-        return golden(trials, look, self.low, self.high, self.steps)
+        return or_end(golden(trials, look, self.low, self.high, self.steps), self.low, self.high)
 
 
 @final
@@ -105,7 +111,7 @@ class ECETGolden(Tempering):
         def look(rows: Ints) -> Floats:
             return np.abs(trials.binned(rows) + trials.noise(width, BINS)).sum(axis=1)
 
-        return golden(trials, look, self.low, self.high, self.steps)
+        return or_end(golden(trials, look, self.low, self.high, self.steps), self.low, self.high)
 
 
 @final
@@ -123,24 +129,26 @@ class OneSource(Tempering):
         def look(rows: Ints) -> Floats:
             return trials.losses(rows, np.inf, trials.samples)
 
-        return golden(trials, look, self.low, self.high, self.steps)
+        return or_end(golden(trials, look, self.low, self.high, self.steps), self.low, self.high)
 
 
 @final
 @dataclass(frozen=True)
 class AccTCurve(Tempering):
-    """Acc-T as it is here by default: the whole curve in one message of sensitivity 1, and a line in the logarithm."""
+    """Acc-T as it is here by default: the whole curve in one message of sensitivity 1, and a cubic in the logarithm."""
 
-    places: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
+    search: Interpolation = Interpolation()
     low: float = 0.5
     high: float = 16.0
 
     def temperatures(self, trials: Trials, epsilon: float) -> Floats:
-        """Read the crossing off the line."""
-        gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in self.places], axis=1)
+        """Read the crossing off the cubic."""
+        places = self.search.within(self.low, self.high)
+        gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in places], axis=1)
         curves = np.concatenate([(gaps[:, :1] + gaps[:, -1:]) / 2, np.diff(gaps, axis=1) / 2], axis=1)
-        curves += trials.noise(1 / epsilon, len(self.places))
-        return crossings(self, [gaps_of(curve) for curve in curves])
+        curves += trials.noise(1 / epsilon, len(places))
+        found = crossings_of_curves(np.log(np.array(places)), np.stack([gaps_of(curve) for curve in curves]))
+        return np.clip(np.exp(found), self.low, self.high)
 
 
 @final
@@ -155,7 +163,9 @@ class AccTLooks(Tempering):
     def temperatures(self, trials: Trials, epsilon: float) -> Floats:
         """Read the crossing off the line."""
         gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in self.places], axis=1)
-        return crossings(self, list(gaps + trials.noise(len(self.places) / epsilon, len(self.places))))
+        noisy = gaps + trials.noise(len(self.places) / epsilon, len(self.places))
+        places, low, high = np.log(np.array(self.places)), log(self.low), log(self.high)
+        return np.exp([crossing_of_line(places, values, low, high) for values in noisy])
 
 
 @final
@@ -188,10 +198,17 @@ class AccTBisection(Tempering):
     def temperatures(self, trials: Trials, epsilon: float) -> Floats:
         """Halve the bracket."""
         low, high = np.full(len(trials), self.low), np.full(len(trials), self.high)
-        for _ in range(self.looks):
-            middle = (low + high) / 2
-            below = trials.gaps(trials.pool.rows(middle)) + trials.noise(self.looks / epsilon)[:, 0] < 0
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        for look in range(self.looks):
+            last = look == self.looks - 1  # spent on an end of the bracket, if what is left touches one
+            at_low, at_high = last & (low == self.low), last & (high == self.high)
+            place = np.where(at_low, low, np.where(at_high, high, (low + high) / 2))
+            below = trials.gaps(trials.pool.rows(place)) + trials.noise(self.looks / epsilon)[:, 0] < 0
+            beyond = (at_low & ~below) | (at_high & below)
+            halved = ~(at_low | at_high)
+            low, high = (
+                np.where(beyond | (halved & below), place, low),
+                np.where(beyond | (halved & ~below), place, high),
+            )
         return (low + high) / 2
 
 
@@ -230,8 +247,10 @@ def middles(classes: int) -> Floats:
     return np.maximum((np.arange(BINS) + 0.5) / BINS, 1 / classes)
 
 
-def golden(trials: Trials, look: Callable[[Ints], Floats], low: float, high: float, steps: int) -> Floats:
-    """Search every trial's bracket at once; steps + 1 looks."""
+def golden(
+    trials: Trials, look: Callable[[Ints], Floats], low: float, high: float, steps: int
+) -> tuple[Floats, Floats]:
+    """Shrink every trial's bracket at once; steps + 1 looks."""
     lows, highs = np.full(len(trials), low), np.full(len(trials), high)
     left, right = highs - _GOLDEN * (highs - lows), lows + _GOLDEN * (highs - lows)
     at_left, at_right = look(trials.pool.rows(left)), look(trials.pool.rows(right))
@@ -245,10 +264,10 @@ def golden(trials: Trials, look: Callable[[Ints], Floats], low: float, high: flo
         if step < steps - 1:
             fresh = look(trials.pool.rows(np.where(rising, left, right)))
             at_left, at_right = np.where(rising, fresh, at_right), np.where(rising, at_left, fresh)
-    return (lows + highs) / 2
+    return lows, highs
 
 
-def crossings(bracket: AccTCurve | AccTLooks, gaps: list[Floats]) -> Floats:
-    """Cross zero on the line through every trial's looks, in the logarithm."""
-    places, low, high = np.log(np.array(bracket.places)), log(bracket.low), log(bracket.high)
-    return np.exp([crossing_of_line(places, values, low, high) for values in gaps])
+def or_end(bracket: tuple[Floats, Floats], low: float, high: float) -> Floats:
+    """Give the middle of what is left of every bracket, or the end that it never left."""
+    lows, highs = bracket
+    return np.where(lows == low, low, np.where(highs == high, high, (lows + highs) / 2))

@@ -1,14 +1,16 @@
 """The sweep of the published study: every corruption, severity, number of sources, samples a source and epsilon.
 
 Run with `python -m benchmarks.domain_shift.run`; it goes on where it stopped. Results go to results.csv beside this
-file, one line a setting and method, each the mean over 500 random splits. `--severity 5` runs one severity alone,
-`--thin 5 --trials 100 --out few.csv` every fifth setting with fewer splits.
+file, one line a setting and method, each the mean over 500 random splits; what it took goes to speed.csv, one line a
+corruption. `--severity 5` runs one severity alone, `--thin 5 --trials 100 --out few/results.csv` every fifth setting
+with fewer splits.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
 TRIALS = 500
 COLUMNS = ("corruption", "severity", "panel", "sources", "samples", "epsilon", "method", "ece", "ece_sd", "brier")
+TIMES = ("corruption", "severity", "settings", "trials", "processor_seconds", "slowest_setting", "wall_seconds", "load")
 WIDE = 16.0
 
 PUBLISHED: dict[str, c.Contender] = {
@@ -82,10 +85,19 @@ def rows(pool: Pool, corruption: str, severity: int, setting: Setting, trials: i
         yield [*where, name, f"{ece.mean():.6f}", f"{ece.std(ddof=1):.6f}", f"{brier.mean():.6f}"]
 
 
-def sweep(corruption: str, severity: int, trials: int, thin: int) -> list[list[object]]:
-    """Run the settings of one corruption, so that they share its table of temperatures."""
+def sweep(corruption: str, severity: int, trials: int, thin: int) -> tuple[list[list[object]], list[object]]:
+    """Run the settings of one corruption, so that they share its table of temperatures; say what it took."""
+    started, clock = time.process_time(), time.perf_counter()
     pool = Pool(*corrupted(corruption, severity))
-    return [row for setting in SETTINGS[::thin] for row in rows(pool, corruption, severity, setting, trials)]
+    found: list[list[object]] = []
+    slowest = 0.0
+    for setting in SETTINGS[::thin]:
+        before = time.process_time()
+        found += rows(pool, corruption, severity, setting, trials)
+        slowest = max(slowest, time.process_time() - before)
+    spent, waited = time.process_time() - started, time.perf_counter() - clock
+    took = (spent, slowest, waited, os.getloadavg()[0])
+    return found, [corruption, severity, len(SETTINGS[::thin]), trials, *(f"{value:.2f}" for value in took)]
 
 
 def done(path: Path) -> set[tuple[str, int]]:
@@ -97,24 +109,33 @@ def done(path: Path) -> set[tuple[str, int]]:
 
 
 def main() -> None:
-    """Run what is not there yet, two processes at a time."""
+    """Run what is not there yet, two processes at a time unless told otherwise."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--severity", type=int, choices=SEVERITIES, action="append")
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--thin", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--processes", type=int, default=2)
     told = parser.parse_args()
     held = done(told.out)
     severities = told.severity or reversed(SEVERITIES)
     jobs = [(name, s, told.trials, told.thin) for s in severities for name in corruptions() if (name, s) not in held]
     started = time.perf_counter()
-    with told.out.open("a", newline="") as file, ProcessPoolExecutor(2) as processes:
-        writer = csv.writer(file, lineterminator="\n")
+    with (
+        told.out.open("a", newline="") as file,
+        told.out.with_name("speed.csv").open("a", newline="") as clocks,
+        ProcessPoolExecutor(told.processes) as processes,
+    ):
+        writers = csv.writer(file, lineterminator="\n"), csv.writer(clocks, lineterminator="\n")
         if not held:
-            writer.writerow(COLUMNS)
-        for place, result in enumerate(processes.map(sweep, *zip(*jobs, strict=True)) if jobs else (), start=1):
-            writer.writerows(result)
+            writers[0].writerow(COLUMNS)
+            writers[1].writerow(TIMES)
+        found = processes.map(sweep, *zip(*jobs, strict=True)) if jobs else ()
+        for place, (result, took) in enumerate(found, start=1):
+            writers[0].writerows(result)
+            writers[1].writerow(took)
             file.flush()
+            clocks.flush()
             bar = "#" * round(30 * place / len(jobs))
             spent = time.perf_counter() - started
             print(f"\r[{bar:<30}] {place}/{len(jobs)} sweeps, {spent:.0f} s", end="", file=sys.stderr, flush=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fedcalib.cohort import Poisson as Poisson
     from fedcalib.flows.search import Bisection as Bisection
     from fedcalib.flows.search import GoldenSection as GoldenSection
+    from fedcalib.flows.search import GridSearch as GridSearch
     from fedcalib.flows.search import Interpolation as Interpolation
     from fedcalib.flows.search import OnMagnitude as OnMagnitude
     from fedcalib.io import read as read
@@ -152,6 +153,7 @@ _HOME = {
     "Flow": "method",
     "Flower": "runtimes.flower",
     "GoldenSection": "flows.search",
+    "GridSearch": "flows.search",
     "Identity": "artifacts.calibrator",
     "InProcess": "runtimes.in_process",
     "Interpolation": "flows.search",

@@ -52,6 +52,7 @@ METHODS: list[fc.Method] = [
     fc.AccT(search=fc.OnMagnitude()),
     fc.NLLT(),
     fc.ECET(),
+    fc.ECET(search=fc.GridSearch(places=8, kept=1, zooms=1)),
     fc.SourceBinning(),
     fc.CBPE(),
     fc.ConfusionOf(),

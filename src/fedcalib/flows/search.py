@@ -9,34 +9,40 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from itertools import pairwise
+from math import sqrt
 from typing import TypeAlias, final
 
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.flows.crossing import crossings_of_curves
 from fedcalib.method import Flow
 from fedcalib.types import Floats
 
 Probe: TypeAlias = Callable[[tuple[float, ...]], Flow[Floats]]
 
 _GOLDEN = (sqrt(5) - 1) / 2
+_MOST = 256  # places in one message of a grid
 
 
 @final
 @dataclass(frozen=True)
 class Found:
-    """Where a search ended, and whether that is an end of its bracket or beyond where it looked.
-
-    Then the true place may lie elsewhere.
-    """
+    """Where a search ended, and whether it never left an end of its bracket: then the true place may lie beyond."""
 
     place: float
     at_end: bool
 
+    def within(self, low: float, high: float) -> float:
+        """Give the place, or the end of the bracket that the search never left."""
+        if not self.at_end:
+            return self.place
+        return low if self.place - low < high - self.place else high
+
 
 class RootSearch(ABC):
-    """Finds where a rising function crosses zero."""
+    """Finds where a rising function crosses zero, or flags that it does not in the bracket."""
 
     @abstractmethod
     def root(self, probe: Probe, low: float, high: float) -> Flow[Found]:
@@ -44,7 +50,7 @@ class RootSearch(ABC):
 
 
 class MinimumSearch(ABC):
-    """Finds where a function is smallest."""
+    """Finds where a function is smallest, and flags an end of the bracket that it never left."""
 
     @abstractmethod
     def minimum(self, probe: Probe, low: float, high: float) -> Flow[Found]:
@@ -90,71 +96,125 @@ class GoldenSection(MinimumSearch):
 
 @final
 @dataclass(frozen=True)
+class GridSearch(MinimumSearch):
+    """Look at an even grid of `places`, then as often around the `kept` lowest ones, again and again.
+
+    It finds the lowest of many valleys, where golden section finds one of them. For exact answers only: under noise
+    every look costs, and the lowest of many noisy values is luck.
+    """
+
+    places: int = 1024
+    kept: int = 16
+    zooms: int = 3
+
+    def __post_init__(self) -> None:
+        if self.kept < 1 or self.zooms < 0 or self.places < 4 * self.kept:
+            raise InputError(
+                f"Expected at least one place to keep and four times as many to look at, found {self.kept} and "
+                f"{self.places} with {self.zooms} zooms."
+            )
+
+    def minimum(self, probe: Probe, low: float, high: float) -> Flow[Found]:
+        """Look, zoom in, and give the lowest place of all."""
+        places, spacing = np.linspace(low, high, self.places), (high - low) / (self.places - 1)
+        values = yield from _looked(probe, places)
+        for _ in range(self.zooms):
+            around = np.linspace(-spacing, spacing, self.places // self.kept)
+            best = places[np.argsort(values, kind="stable")[: self.kept]]
+            finer = np.clip((best[:, None] + around).reshape(-1), low, high)
+            values = np.concatenate([values, (yield from _looked(probe, finer))])
+            places, spacing = np.concatenate([places, finer]), float(around[1] - around[0])
+        place = float(places[int(values.argmin())])
+        return Found(place, place in (low, high))
+
+
+def _looked(probe: Probe, places: Floats) -> Flow[Floats]:
+    """Look at many places, some in each message, so that no message grows beyond what a client can hold."""
+    parts = []
+    for first in range(0, len(places), _MOST):
+        parts.append((yield from probe(tuple(places[first : first + _MOST].tolist()))))
+    return np.concatenate(parts)
+
+
+@final
+@dataclass(frozen=True)
 class OnMagnitude(RootSearch):
     """Find a crossing as the minimum of the magnitude, as published; comparing signs does better."""
 
     search: MinimumSearch = GoldenSection()
 
     def root(self, probe: Probe, low: float, high: float) -> Flow[Found]:
-        """Minimise the absolute value."""
+        """Minimise the absolute value; signs on both sides show that there is a crossing."""
+        seen: list[float] = []
 
         def magnitude(places: tuple[float, ...]) -> Flow[Floats]:
-            return np.abs((yield from probe(places)))
+            values = yield from probe(places)
+            seen.extend(values.tolist())
+            return np.abs(values)
 
-        return (yield from self.search.minimum(magnitude, low, high))
+        found = yield from self.search.minimum(magnitude, low, high)
+        return Found(found.place, found.at_end and not min(seen) < 0 < max(seen))
 
 
 @final
 @dataclass(frozen=True)
 class Bisection(RootSearch):
-    """Halve a bracket by the sign in its middle, `looks` times."""
+    """Halve a bracket by the sign in its middle; takes `looks` looks.
+
+    If what is left before the last look still touches an end of the bracket, that look is spent on the end: it tells
+    whether the crossing is in the bracket at all.
+    """
 
     looks: int = 4
 
     def __post_init__(self) -> None:
-        if self.looks < 1:
-            raise InputError(f"Expected at least one look, found {self.looks}.")
+        if self.looks < 2:
+            raise InputError(f"Expected at least two looks, found {self.looks}.")
 
     def root(self, probe: Probe, low: float, high: float) -> Flow[Found]:
-        """Halve, and give the middle of what is left."""
+        """Halve, and give the middle of what is left, or an end that the crossing is beyond."""
         start = (low, high)
-        for _ in range(self.looks):
-            middle = (low + high) / 2
-            value = float((yield from probe((middle,)))[0])
-            low, high = (middle, high) if value < 0 else (low, middle)
-        return Found((low + high) / 2, low == start[0] or high == start[1])
+        for _ in range(self.looks - 1):
+            low, high = yield from _halved(probe, low, high)
+        if low != start[0] and high != start[1]:
+            low, high = yield from _halved(probe, low, high)
+            return Found((low + high) / 2, False)
+        end = low if low == start[0] else high
+        below = float((yield from probe((end,)))[0]) < 0
+        beyond = below == (end == start[1])
+        return Found(end if beyond else (low + high) / 2, beyond)
+
+
+def _halved(probe: Probe, low: float, high: float) -> Flow[tuple[float, float]]:
+    middle = (low + high) / 2
+    value = float((yield from probe((middle,)))[0])
+    return (middle, high) if value < 0 else (low, middle)
 
 
 @final
 @dataclass(frozen=True)
 class Interpolation(RootSearch):
-    """Look at fixed `places` in one message and read the crossing off the line through them, in the logarithm."""
+    """Look at both ends of a bracket and at `places` between them, all in one message.
 
-    places: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
+    The crossing is read off the rising cubic through the answers, in the logarithm. Places outside the bracket are
+    left out.
+    """
+
+    places: tuple[float, ...] = (2.0, 5.0)
 
     def __post_init__(self) -> None:
-        if len(self.places) < 2 or not all(0 < a < b for a, b in zip(self.places, self.places[1:], strict=False)):
-            raise InputError(f"Expected two or more rising places above 0, found {self.places}.")
+        if not all(a < b for a, b in pairwise((0.0, *self.places))):
+            raise InputError(f"Expected rising places above 0, found {self.places}.")
 
     def root(self, probe: Probe, low: float, high: float) -> Flow[Found]:
-        """Ask once and interpolate; beyond the outer places the line goes on to the ends of the bracket."""
-        values = yield from probe(self.places)
-        root = crossing_of_line(np.log(np.array(self.places)), values, log(low), log(high))
-        place = min(max(exp(root), low), high)
-        beyond = not self.places[0] <= place <= self.places[-1]
-        return Found(place, beyond or root in (log(low), log(high)))
+        """Ask once and interpolate; the signs at the ends say whether there is a crossing."""
+        places = self.within(low, high)
+        values = yield from probe(places)
+        place = float(np.exp(crossings_of_curves(np.log(np.array(places)), values[None]))[0])
+        if values[-1] <= 0 or values[0] >= 0:
+            return Found(high if values[-1] <= 0 else low, True)
+        return Found(min(max(place, low), high), False)
 
-
-def crossing_of_line(places: Floats, values: Floats, low: float, high: float) -> float:
-    """Cross zero on the piece of a rising polygon that does, or on the outer pieces prolonged; stay in [low, high]."""
-    rising = np.maximum.accumulate(values)
-    if rising[0] >= 0:
-        piece = 0
-    elif rising[-1] < 0:
-        piece = len(values) - 2
-    else:
-        piece = int(np.searchsorted(rising, 0.0)) - 1
-    run, rise = places[piece + 1] - places[piece], values[piece + 1] - values[piece]
-    if not rise > 0:
-        return low if values[piece] + values[piece + 1] > 0 else high
-    return float(np.clip(places[piece] - values[piece] * run / rise, low, high))
+    def within(self, low: float, high: float) -> tuple[float, ...]:
+        """Give all places of a bracket, its ends included."""
+        return (low, *(place for place in self.places if low < place < high), high)

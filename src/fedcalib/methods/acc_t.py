@@ -20,7 +20,9 @@ class AccT(Method[Temperature]):
     """Recalibrate after a domain shift from one number a look: correct answers minus confidence, summed over sources.
 
     That number rises with the temperature, so its sign says on which side the answer lies. `search` decides where to
-    look; looks in one message share one budget, so asking for the whole curve at once withstands noise best.
+    look; looks in one message share one budget, so asking for the whole curve at once withstands noise best. Where no
+    temperature of the bracket does (all answers right, all wrong, accuracy below that of a guess), the answer is the
+    nearer end of the bracket with a warning.
     """
 
     search: RootSearch = Interpolation()
@@ -37,7 +39,7 @@ class AccT(Method[Temperature]):
             answer = yield ConfidenceGaps(temperatures)
             return gaps_of(answer["curve"])
 
-        return tempered((yield from self.search.root(probe, self.low, self.high)))
+        return tempered((yield from self.search.root(probe, self.low, self.high)), self.low, self.high)
 
 
 def check_bracket(low: float, high: float) -> None:
@@ -46,11 +48,8 @@ def check_bracket(low: float, high: float) -> None:
         raise InputError(f"Expected temperatures 0 < low < high, found {low} and {high}.")
 
 
-def tempered(found: Found) -> Temperature:
-    """Make a calibrator of what a search found, with a warning if it ran against its bracket."""
-    warning = (
-        "The search ended at an end of its bracket or beyond where it looked; the right temperature may lie elsewhere."
-        if found.at_end
-        else ""
-    )
-    return Temperature(found.place, warning)
+def tempered(found: Found, low: float, high: float) -> Temperature:
+    """Make a calibrator of what a search found; an end of the bracket that it never left carries a warning."""
+    temperature = found.within(low, high)
+    warning = f"The search ended at an end of its bracket, {temperature:g}; the right temperature may lie beyond."
+    return Temperature(temperature, warning if found.at_end else "")

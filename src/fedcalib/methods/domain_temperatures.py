@@ -12,7 +12,7 @@ import numpy as np
 from fedcalib.artifacts.by_domain import TemperatureByDomain
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.flows.search import crossing_of_line
+from fedcalib.flows.crossing import crossing_of_line
 from fedcalib.method import Flow, Method
 from fedcalib.methods.acc_t import check_bracket
 from fedcalib.queries.shift import ConfidenceGaps, gaps_of

@@ -42,4 +42,4 @@ class ECET(Method[Temperature]):
             answer = yield BinnedGaps(temperatures, self.bins)
             return np.asarray(np.abs(answer["gap"]).sum(axis=1))
 
-        return tempered((yield from self.search.minimum(probe, self.low, self.high)))
+        return tempered((yield from self.search.minimum(probe, self.low, self.high)), self.low, self.high)

@@ -39,4 +39,4 @@ class NLLT(Method[Temperature]):
             answer = yield ClippedLosses(temperatures, worst)
             return answer["loss"]
 
-        return tempered((yield from self.search.minimum(probe, self.low, self.high)))
+        return tempered((yield from self.search.minimum(probe, self.low, self.high)), self.low, self.high)
