@@ -1,7 +1,8 @@
 """CCVR: federated classifiers under label skew, before and after their last layer is repaired.
 
-Run with `python -m benchmarks.ccvr.run --data fashion-mnist=DIRECTORY [--alpha 0.05] [--seed 0] [--records 10000]`.
-Writes results.csv and results.png beside itself. A rerun goes on where it stopped, in the middle of a training too.
+Run with `python -m benchmarks.ccvr.run --data fashion-mnist=DIRECTORY [--alpha 0.05] [--seed 0] [--records 6000]`.
+Writes results.csv beside itself. A rerun goes on where it stopped, in the middle of a training too. The pictures and
+the tables of the README are made of results.csv by `python -m benchmarks.ccvr.tables`.
 """
 
 from __future__ import annotations
@@ -17,20 +18,39 @@ from benchmarks.progress import Table, bar
 from fedcalib import datasets, metrics, partition
 from fedcalib.artifacts.gaussians import ClassGaussians
 from fedcalib.artifacts.head import Head, Representation
-from fedcalib.artifacts.scorer import Scorer
 from fedcalib.artifacts.trained import Trained
-from fedcalib.methods.ccvr import ClosedForm, FeatureGaussians, Retrained
+from fedcalib.methods.ccvr import Axes, ClosedForm, FeatureGaussians, Retrained
 from fedcalib.methods.fed_avg import FedAvg
-from fedcalib.training import SGD, ConvNet, LocalTraining, SoftmaxRegression
+from fedcalib.training import SGD, LeNet5, LocalTraining, Network, SoftmaxRegression, UnitHead
+from fedcalib.types import Floats
 
 HERE = Path(__file__).parent
 CLIENTS = 10
 LOADERS = {"mnist": datasets.mnist, "fashion-mnist": datasets.fashion_mnist, "cifar10": datasets.cifar10}
-BASES = {"FedAvg": 0.0, "FedAvg, proximal head": 1.0}
+PROXIMAL = {"FedAvg": 0.0, "FedAvg, proximal head": 1.0, "FedAvg, normalised head": 0.0}
 
 
-def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Scorer]:
-    """Make every kind of head of the same two secure sums; M_c = 100 virtual features a class, as in the source."""
+def network(data: str, base: str) -> Network:
+    """Give LeNet-5, which feeds 84 features to its head, for the data set's pictures."""
+    plain = LeNet5(32, 3) if data == "cifar10" else LeNet5()
+    return UnitHead(plain) if base == "FedAvg, normalised head" else plain
+
+
+def trained(federation: fc.Federation, case: dict[str, object], told: argparse.Namespace) -> Trained:
+    """Train one model by FedAvg; clients count by their records."""
+    base, seed = str(case["base"]), int(str(case["seed"]))
+    training = LocalTraining(told.epochs, 64, SGD(0.02, 0.9), proximal=PROXIMAL[base])
+    method = FedAvg(network(str(case["data"]), base), told.rounds, training, largest=told.records, seed=seed)
+    name = "-".join(str(value) for value in case.values()).replace(" ", "")
+    with bar(", ".join(str(value) for value in case.values())) as watch:
+        return fc.run(
+            method, fc.InProcess(federation), fc.SecAgg(), randomness=fc.Simulated(seed),
+            transcript=HERE / "out" / f"{name}.jsonl", watch=watch,
+        ).artifact  # fmt: skip
+
+
+def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Head]:
+    """Make every kind of head of the same secure sums; M_c = 100 virtual features a class, as in the source."""
     width = scored.records.extra["features"].shape[1]
 
     def gaussians(power: float) -> ClassGaussians:
@@ -39,82 +59,76 @@ def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Score
 
     plain, tukey, start = gaussians(1.0), gaussians(0.5), model.head
     return {
-        "CCVR": Retrained(100).fit(plain, start),
-        "CCVR, balanced": Retrained(100, balanced=True).fit(plain, start),
-        "CCVR, 1000 a class": Retrained(1000).fit(plain, start),
-        "CCVR, Tukey 0.5, 1000 a class": Retrained(1000).fit(tukey, None),
+        "CCVR": Retrained(100, whitened=False, seed=seed).fit(plain, start),
+        "CCVR, balanced": Retrained(100, balanced=True, whitened=False, seed=seed).fit(plain, start),
+        "CCVR, 1000 a class": Retrained(1000, whitened=False, seed=seed).fit(plain, start),
+        "CCVR, 1000 a class, whitened": Retrained(1000, seed=seed).fit(plain, start),
+        "CCVR, 1000 a class, whitened, Tukey 0.5": Retrained(1000, seed=seed).fit(tukey, None),
         "closed form": ClosedForm().fit(plain, None),
         "closed form, Tukey 0.5": ClosedForm().fit(tukey, None),
+        "closed form, epsilon 8 a record": private(scored, width, seed),
+        "normalised afterwards": start.normalised,
+        "oracle: real pooled features": oracle(model, scored.records, seed),
     }
+
+
+def private(scored: fc.Federation, width: int, seed: int) -> Head:
+    """Repair with differential privacy for each record: features of length one, noise shares from every client."""
+    method = fc.CCVR(width, ClosedForm(), radius=1.0, representation=Representation(unit=True))
+    private = fc.DistributedDP(epsilon=8.0, delta=1e-5)
+    return fc.run(method, fc.InProcess(scored), private, randomness=fc.Simulated(seed)).artifact
 
 
 def oracle(model: Trained, scored: fc.Records, seed: int) -> Head:
     """Train the head on the clients' real features, pooled: what no federation may do, as the limit."""
-    features = scored.extra["features"]
+    features = scored.extra["features"].astype(np.float64)
+    axes = Axes.of(features)
     network = SoftmaxRegression(features.shape[1], scored.classes)
-    start = np.concatenate([model.head.matrix.reshape(-1), model.head.shift])
-    training = LocalTraining(10, 64, SGD(0.5 / (1 + float(np.mean(np.sum(features**2, axis=1))))))
-    weights = training.train(network, start, features, scored.labels, np.random.default_rng(seed)).weights
-    return Trained(network, weights).head
+    matrix, shift = axes.into(model.head.matrix, model.head.shift)
+    training = LocalTraining(20, 64, SGD(1.0 / features.shape[1]), decay=1e-4)
+    start = np.concatenate([matrix.reshape(-1), shift])
+    rng = np.random.default_rng(seed)
+    head = Trained(network, training.train(network, start, axes.along(features), scored.labels, rng).weights).head
+    return Head(*axes.back(head.matrix, head.shift))
 
 
-def measured(scorer: Scorer, test: fc.Records) -> dict[str, object]:
-    probs, labels = scorer.over(test).probs, test.labels
+def recalls(head: Head, test: fc.Records) -> Floats:
+    """Give the share of each class's test records that are told right, (classes,)."""
+    right = head.over(test).logits.argmax(axis=1) == test.labels
+    return np.bincount(test.labels, right) / np.bincount(test.labels)
+
+
+def measured(head: Head, before: Head, test: fc.Records, shares: Floats) -> dict[str, object]:
+    """Measure on the published test set; `shares` are the clients' own class shares, (clients, classes)."""
+    probs, labels, found = head.over(test).probs, test.labels, recalls(head, test)
     return {
         "accuracy": round(100 * metrics.accuracy(probs, labels), 2),
         "ece": round(100 * metrics.ece(probs, labels), 2),
         "cwece": round(100 * metrics.classwise_ece(probs, labels), 3),
         "nll": round(metrics.nll(probs, labels), 4),
+        "worst_class": round(100 * float(found.min()), 1),
+        "clients_better": int(np.sum(shares @ (found - recalls(before, test)) > 0)),
     }
 
 
-def case(data: str, directory: str, alpha: float, seed: int, *, base: str, told: argparse.Namespace) -> list[dict]:
+def rows(data: str, directory: str, case: dict[str, object], told: argparse.Namespace) -> list[dict[str, object]]:
     """Train one model and repair it in every way."""
-    loaded = LOADERS[data](directory)
-    rows = np.random.default_rng(seed).permutation(np.flatnonzero(~loaded.test))[: told.records]
-    federation = partition.dirichlet(loaded.records(rows), CLIENTS, alpha, seed, fewest=10)
-    colour = {"cifar10": {"side": 32, "channels": 3}}.get(data, {})
-    training = LocalTraining(told.epochs, 64, SGD(0.02, 0.9), proximal=BASES[base])
-    method = FedAvg(ConvNet(**colour), told.rounds, training, largest=told.records, seed=seed)
-    (HERE / "out").mkdir(exist_ok=True)
+    loaded, seed = LOADERS[data](directory), int(str(case["seed"]))
+    dealt = np.random.default_rng(seed).permutation(np.flatnonzero(~loaded.test))[: told.records]
+    alpha = float(str(case["alpha"]))
+    federation = partition.dirichlet(loaded.records(dealt), CLIENTS, alpha, seed, fewest=10)
     partition.plot_holdings(federation, HERE / "out" / f"{data}-{alpha}-{seed}.png", f"{data}, alpha = {alpha}")
-    name = f"{data}-{alpha}-{seed}-{base}-{told.records}-{told.rounds}-{told.epochs}".replace(" ", "")
-    began = time.perf_counter()
-    with bar(f"{data}, alpha {alpha}, seed {seed}, {base}") as watch:
-        model = fc.run(
-            method, fc.InProcess(federation), fc.SecAgg(), randomness=fc.Simulated(seed),
-            transcript=HERE / "out" / f"{name}.jsonl", watch=watch,
-        ).artifact  # fmt: skip
-    seconds = round(time.perf_counter() - began)
+    began = time.process_time()
+    model = trained(federation, case, told)
+    seconds = round(time.process_time() - began)
     scored, test = model.across(federation), model.over(loaded.test_records)
-    heads: dict[str, Scorer] = {"none": model.head, "normalised head": model.head.normalised}
-    heads |= repairs(model, scored, seed)
-    heads["oracle: real pooled features"] = oracle(model, scored.records, seed)
-    setting = {
-        "data": data, "alpha": alpha, "seed": seed, "base": base, "records": told.records, "rounds": told.rounds,
-        "epochs": told.epochs,
-    }  # fmt: skip
-    return [{**setting, "repair": repair, **measured(head, test), "seconds": seconds} for repair, head in heads.items()]
-
-
-def plot(table: Table) -> None:
-    """Draw each repair's change in accuracy and in ECE, run by run."""
-    from matplotlib.figure import Figure
-
-    runs: dict[tuple, dict[str, dict]] = {}
-    for row in table.rows:
-        runs.setdefault((row["data"], row["alpha"], row["base"], row["seed"]), {})[row["repair"]] = row
-    repairs_ = [name for name in next(iter(runs.values())) if name != "none"]
-    figure = Figure(figsize=(11, 4.5))
-    for axes, metric in zip(figure.subplots(1, 2, sharey=True), ("accuracy", "ece"), strict=True):
-        for place, repair in enumerate(repairs_):
-            change = [float(run[repair][metric]) - float(run["none"][metric]) for run in runs.values()]
-            axes.plot(change, [place] * len(change), "o", alpha=0.5, color="#2a6f97")
-            axes.plot(np.mean(change), place, "|", markersize=18, color="black")
-        axes.axvline(0, color="grey", linewidth=0.8)
-        axes.set(xlabel=f"change in {metric}, points", yticks=range(len(repairs_)), yticklabels=repairs_)
-    figure.tight_layout()
-    figure.savefig(HERE / "results.png", dpi=110)
+    held = partition.holdings(federation)
+    shares = held / held.sum(axis=1, keepdims=True)
+    heads = {"none": model.head, **repairs(model, scored, seed)}
+    return [
+        {**case, "repair": repair, **measured(head, model.head, test, shares), "processor_seconds": seconds}
+        for repair, head in heads.items()
+    ]
 
 
 def main() -> None:
@@ -123,24 +137,28 @@ def main() -> None:
         "--data", action="append", required=True, help="NAME=DIRECTORY, of mnist, fashion-mnist, cifar10"
     )
     options.add_argument("--alpha", type=float, action="append", help="0.05, 0.1 and 0.5 unless given")
-    options.add_argument("--base", action="append", choices=list(BASES), help="both unless given")
+    options.add_argument("--base", action="append", choices=list(PROXIMAL), help="all unless given")
     options.add_argument("--seed", type=int, action="append", help="0 to 4 unless given")
-    options.add_argument("--records", type=int, default=60_000)
-    options.add_argument("--rounds", type=int, default=30)
-    options.add_argument("--epochs", type=int, default=1)
+    options.add_argument("--records", type=int, default=6_000)
+    options.add_argument("--rounds", type=int, default=8)
+    options.add_argument("--epochs", type=int, default=5)
     told = options.parse_args()
     import torch
 
     torch.set_num_threads(1)
+    (HERE / "out").mkdir(exist_ok=True)
     table = Table(HERE / "results.csv")
     for seed in told.seed or range(5):
         for data, directory in (pair.split("=", 1) for pair in told.data):
             for alpha in told.alpha or (0.05, 0.1, 0.5):
-                for base in told.base or BASES:
-                    if not table.has(data=data, alpha=alpha, seed=seed, base=base):
-                        for row in case(data, directory, alpha, seed, base=base, told=told):
+                for base in told.base or PROXIMAL:
+                    case = {
+                        "data": data, "alpha": alpha, "seed": seed, "base": base,
+                        "records": told.records, "rounds": told.rounds, "epochs": told.epochs,
+                    }  # fmt: skip
+                    if not table.has(**case):
+                        for row in rows(data, directory, case, told):
                             table.add(row)
-                        plot(table)
 
 
 if __name__ == "__main__":

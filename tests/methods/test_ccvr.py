@@ -15,7 +15,7 @@ from fedcalib import wire
 from fedcalib.artifacts.gaussians import ClassGaussians
 from fedcalib.artifacts.head import Head, Representation
 from fedcalib.errors import InputError
-from fedcalib.methods.ccvr import CCVR, ClosedForm, FeatureGaussians, Retrained
+from fedcalib.methods.ccvr import CCVR, Axes, ClosedForm, FeatureGaussians, Retrained
 from fedcalib.queries.moments import ClassMoments, packed, unpacked
 
 
@@ -139,6 +139,32 @@ def test_a_biased_head_is_repaired(fit: Retrained | ClosedForm) -> None:
     repaired = fc.run(method, fc.InProcess(fc.Federation.dirichlet(records, 10, 0.05, 0)), fc.SecAgg()).artifact
     assert accuracy(biased, unseen) < 0.5
     assert accuracy(repaired, unseen) > 0.93
+
+
+def test_heads_come_back_from_other_axes_as_they_went() -> None:
+    z = blobs().extra["features"]
+    axes, head = Axes.of(z), Head(np.arange(15.0).reshape(3, 5), np.array([1.0, 2.0, 3.0]))
+    np.testing.assert_allclose(np.cov(axes.along(z).T, bias=True), np.eye(5), atol=1e-9)
+    matrix, shift = axes.into(head.matrix, head.shift)
+    np.testing.assert_allclose(axes.along(z) @ matrix.T + shift, head.logits(z), atol=1e-9)
+    np.testing.assert_allclose(axes.back(matrix, shift)[0], head.matrix, atol=1e-9)
+    np.testing.assert_allclose(axes.back(matrix, shift)[1], head.shift, atol=1e-9)
+    assert np.isfinite(Axes.of(np.ones((4, 3))).along(np.ones((2, 3)))).all()
+
+
+def test_whitened_descent_gets_there_where_features_vary_unequally() -> None:
+    scale = np.array([100.0, 10.0, 1.0, 0.1, 0.01])
+
+    def stretched(seed: int) -> fc.Records:
+        records = blobs(2000, seed=seed)
+        return fc.Records.of_logits(records.given, records.labels, features=records.extra["features"] * scale)
+
+    runtime = fc.InProcess(fc.Federation.dirichlet(stretched(0), 10, 0.05, 0))
+    found = fc.run(FeatureGaussians(5, radius=1000.0), runtime, fc.SecAgg(bits=40)).artifact
+    unseen = stretched(1)
+    white, plain = (Retrained(200, whitened=choice).fit(found, None) for choice in (True, False))
+    assert accuracy(white, unseen) > 0.93
+    assert accuracy(white, unseen) > accuracy(plain, unseen) + 0.05
 
 
 def test_the_closed_form_is_the_discriminant_of_scikit_learn() -> None:

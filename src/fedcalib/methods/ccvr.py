@@ -20,6 +20,42 @@ from fedcalib.types import Floats, Ints
 _LARGEST = 1e6  # weights of a head, whatever noise it was made of
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Other coordinates for features: z = centre + w @ spread, and w = (z - centre) @ turn."""
+
+    centre: Floats  # (features,)
+    turn: Floats  # (features, features)
+    spread: Floats  # (features, features): the inverse
+
+    @classmethod
+    def plain(cls, features: int) -> Axes:
+        """Leave features as they are."""
+        return cls(np.zeros(features), np.eye(features), np.eye(features))
+
+    @classmethod
+    def of(cls, features: Floats) -> Axes:
+        """Choose axes along which these features vary alike and are not correlated."""
+        centre = features.mean(axis=0)
+        values, vectors = np.linalg.eigh((features - centre).T @ (features - centre) / len(features))
+        lengths = np.sqrt(np.maximum(values, max(1e-6 * values[-1], 1e-30)))
+        return cls(centre, vectors / lengths, (vectors * lengths).T)
+
+    def along(self, features: Floats) -> Floats:
+        """Give the coordinates of features."""
+        return (features - self.centre) @ self.turn
+
+    def into(self, matrix: Floats, shift: Floats) -> tuple[Floats, Floats]:
+        """Give the head that scores coordinates as a head scores features."""
+        return matrix @ self.spread.T, shift + matrix @ self.centre
+
+    def back(self, matrix: Floats, shift: Floats) -> tuple[Floats, Floats]:
+        """Give the head that scores features as a head scores coordinates."""
+        plain = matrix @ self.turn.T
+        return plain, shift - plain @ self.centre
+
+
 class HeadFit(ABC):
     """How a head is made of class-wise Gaussians."""
 
@@ -35,16 +71,19 @@ class Retrained(HeadFit):
 
     `samples` is the mean number of virtual features a class. Classes are drawn in proportion to their records, so that
     probabilities keep the class prior; `balanced` draws all alike. `rate` is relative to the features' mean squared
-    length.
+    length. `whitened` descends along directions in which the virtual features vary alike, which gets there in as many
+    epochs; without it the descent is along the features themselves, as in the source, and stops far from the end where
+    their variances differ much.
     """
 
     samples: int = 1000
     balanced: bool = False
     epochs: int = 20
     batch: int = 64
-    rate: float = 0.5
+    rate: float = 2.0
     decay: float = 1e-4
     seed: int = 0
+    whitened: bool = True
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.epochs < 1 or self.batch < 1 or not self.rate > 0 or not self.decay >= 0:
@@ -55,13 +94,17 @@ class Retrained(HeadFit):
     def fit(self, gaussians: ClassGaussians, start: Head | None) -> Head:
         """Train on virtual features."""
         rng = np.random.default_rng(self.seed)
-        fit_for_drawing = gaussians.shrunk()
-        features, labels = fit_for_drawing.sample(self._counts(gaussians), rng)
-        shape = gaussians.means.shape
-        matrix = np.zeros(shape) if start is None else np.array(start.matrix, dtype=np.float64)
-        shift = np.zeros(shape[0]) if start is None else np.array(start.shift, dtype=np.float64)
-        self._train(matrix, shift, features, labels, rng)
-        return Head(matrix, shift, gaussians.representation)
+        features, labels = gaussians.shrunk().sample(self._counts(gaussians), rng)
+        classes, width = gaussians.means.shape
+        old = Head(np.zeros((classes, width)), np.zeros(classes)) if start is None else start
+        axes = Axes.of(features) if self.whitened and len(features) else Axes.plain(width)
+        matrix, shift = axes.into(np.asarray(old.matrix, dtype=np.float64), np.asarray(old.shift, dtype=np.float64))
+        self._train(matrix, shift, axes.along(features), labels, rng)
+        matrix, shift = axes.back(matrix, shift)
+        seen = np.isin(np.arange(classes), labels)
+        return Head(
+            np.where(seen[:, None], matrix, old.matrix), np.where(seen, shift, old.shift), gaussians.representation
+        )
 
     def _counts(self, gaussians: ClassGaussians) -> Ints:
         present = gaussians.present
