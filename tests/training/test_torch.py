@@ -226,3 +226,16 @@ def test_scores_are_the_modules_own_whatever_follows_its_last_layer() -> None:
     model = Trained(network, network.start(0))
     np.testing.assert_allclose(model.over(table(9)).logits, model.logits(table(9).extra["inputs"]), atol=1e-6)
     np.testing.assert_allclose(model.over(table(9)).extra["features"], table(9).extra["inputs"], atol=1e-6)
+
+
+@pytest.mark.shared
+def test_the_lstm_learns_more_of_roles_than_how_often_characters_occur(shared: Path) -> None:
+    spoken = datasets.shakespeare(shared / "shakespeare_roles", length=10, stride=20)
+    train, group = spoken.records(~spoken.test), np.asarray(spoken.group)[~spoken.test]
+    roles = partition.natural(train, group, fewest=500).subset(np.arange(10))
+    method = FedAvg(CharLSTM(spoken.classes, 8, 32, 1), 6, LocalTraining(1, 16, Adam(0.01)), largest=1000)
+    model = fc.run(method, fc.InProcess(roles), fc.SecAgg(), randomness=fc.Simulated(0)).artifact
+    test = spoken.records(np.flatnonzero(spoken.test)[::5])
+    seen = np.bincount(train.labels, minlength=spoken.classes) + 1.0
+    frequencies = float(-np.log(seen / seen.sum())[test.labels].mean())
+    assert metrics.nll(model.over(test).probs, test.labels) < frequencies - 0.3
