@@ -17,6 +17,7 @@ from fedcalib.artifacts.head import Head, Representation
 from fedcalib.errors import InputError
 from fedcalib.methods.ccvr import CCVR, Axes, ClosedForm, FeatureGaussians, Retrained
 from fedcalib.queries.moments import ClassMoments, packed, unpacked
+from tests.remote.places import remote
 
 
 def blobs(n: int = 400, classes: int = 3, features: int = 5, seed: int = 0) -> fc.Records:
@@ -56,6 +57,20 @@ def test_statistics_are_those_of_the_pooled_features_whoever_holds_what() -> Non
         check_pooled(found, records, 1e-10)
 
 
+@settings(max_examples=40)
+@given(st.integers(1, 120), st.sampled_from([0.02, 0.3, 5.0]), st.integers(0, 2**32 - 1))
+def test_no_split_of_clients_changes_them(clients: int, evenness: float, seed: int) -> None:
+    records, rng = blobs(120, seed=seed), np.random.default_rng(seed)
+    owner = rng.choice(clients, 120, p=rng.dirichlet(np.full(clients, evenness)))  # some hold nothing, some one record
+    rows = np.concatenate([np.flatnonzero(records.labels == label)[:1] for label in range(3)])
+    records = fc.Records.concatenate([records, records.take(rows), records.take(rows)])  # at least two of each class
+    owner = np.concatenate([owner, rng.integers(clients, size=len(records) - 120)])
+    found = fc.run(
+        FeatureGaussians(5), fc.InProcess(fc.Federation.grouped(records, owner, clients)), fc.Open()
+    ).artifact
+    check_pooled(found, records, 1e-10)
+
+
 def test_a_public_shift_changes_nothing_but_rounding() -> None:
     rng = np.random.default_rng(3)
     z = 1000 + rng.normal(size=(200, 4))
@@ -72,6 +87,19 @@ def test_secure_sums_agree_with_open_ones_to_the_grid() -> None:
         secure = fc.run(FeatureGaussians(5, radius=16.0), fc.InProcess(federation), fc.SecAgg(bits=40)).artifact
         np.testing.assert_allclose(secure.covariances, exact.covariances, atol=1e-7)
         np.testing.assert_array_equal(secure.counts, exact.counts)
+
+
+def test_masked_messages_give_the_same_statistics_to_the_last_bit() -> None:
+    """Sites that say nothing but masked text, some with a single record, against one process."""
+    records = blobs()
+    owner = np.concatenate([np.arange(6), 6 + np.arange(394) % 6])  # six clients of one record, six of many
+    federation = fc.Federation.grouped(records, owner, 12)
+    method, privacy = FeatureGaussians(5, radius=16.0), fc.SecAgg(bits=40)
+    here = fc.run(method, fc.InProcess(federation), privacy).artifact
+    there = fc.run(method, remote(federation), privacy).artifact
+    np.testing.assert_array_equal(there.covariances, here.covariances)
+    np.testing.assert_array_equal(there.means, here.means)
+    check_pooled(there, records, 1e-7)
 
 
 @settings(max_examples=30)
