@@ -86,7 +86,7 @@ def _closed(node: ast.ClassDef) -> bool:
         if isinstance(part, ast.FunctionDef)
         for mark in part.decorator_list
     )
-    open_ended = bases & {"ABC", "Protocol", "Exception", "UserWarning"} or any(
+    open_ended = bases & {"ABC", "Protocol", "Enum", "StrEnum", "Exception", "UserWarning"} or any(
         base.endswith("Error") for base in bases
     )
     return "final" in marks or abstract or bool(open_ended)
