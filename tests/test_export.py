@@ -62,6 +62,7 @@ CALIBRATORS: dict[str, Calibrator] = {
     "platt near one": Platt(1 - 1e-8, 0.0),
     "beta": Beta(0.5, 1.5, 0.2),
     "offsets": OFFSETS,
+    "shifts": fc.LogitShifts(tuple(map(tuple, RNG.normal(0, 0.5, (4, 2)).tolist())), 8.0),
     "label shift": fc.LabelShift(VECTOR, SHARES, SHARES[::-1]),
     "mixture": Mixture((Temperature(1.7), STEPS), (0.3, 0.7)),
     "chain": fc.Chain((Temperature(1.7), OFFSETS, STEPS)),

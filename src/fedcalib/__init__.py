@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedcalib.artifacts.label_shift import LabelShares as LabelShares
     from fedcalib.artifacts.label_shift import LabelShift as LabelShift
     from fedcalib.artifacts.logit_offsets import LogitOffsets as LogitOffsets
+    from fedcalib.artifacts.logit_shifts import LogitShifts as LogitShifts
     from fedcalib.artifacts.saving import load as load
     from fedcalib.audit.mechanisms import audit_mechanism as audit_mechanism
     from fedcalib.audit.models import audit_model as audit_model
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from fedcalib.methods.ccvr import CCVR as CCVR
     from fedcalib.methods.ccvr import FeatureGaussians as FeatureGaussians
     from fedcalib.methods.class_shares import ClassShares as ClassShares
+    from fedcalib.methods.class_shifts import ClassShifts as ClassShifts
     from fedcalib.methods.compare_models import CompareModels as CompareModels
     from fedcalib.methods.domain_temperatures import DomainTemperatures as DomainTemperatures
     from fedcalib.methods.ece_t import ECET as ECET
@@ -127,6 +129,7 @@ _HOME = {
     "Calibrator": "artifacts.calibrator",
     "Chain": "artifacts.chain",
     "ClassShares": "methods.class_shares",
+    "ClassShifts": "methods.class_shifts",
     "ClassWise": "methods.residual_binning",
     "ClientQuery": "query",
     "Cohort": "cohort",
@@ -165,6 +168,7 @@ _HOME = {
     "Ledger": "ledger",
     "LocalDP": "privacy.local",
     "LogitOffsets": "artifacts.logit_offsets",
+    "LogitShifts": "artifacts.logit_shifts",
     "Mechanism": "privacy.model",
     "Method": "method",
     "Monitor": "monitoring",

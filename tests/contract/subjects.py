@@ -36,6 +36,7 @@ METHODS: list[fc.Method] = [
     fc.OneShotTemperature(),
     fc.OneShotTemperature(refinements=2),
     fc.ResidualBinning(),
+    fc.ClassShifts(),
     fc.ResidualBinning(sharing=fc.Pooled()),
     fc.ResidualBinning(sharing=fc.TwoLevel()),
     fc.RidgeVector(rounds=3),

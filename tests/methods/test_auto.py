@@ -73,8 +73,10 @@ def test_composition_follows_public_facts() -> None:
         (100, None): ["OneShotTemperature", "RidgeVector", "ResidualBinning"],
         (5, 1.0): [],
         (100, 1.0): ["OneShotTemperature"],
-        (1000, 1.0): ["OneShotTemperature", "ResidualBinning"],
+        (1000, 1.0): ["OneShotTemperature", "ClassShifts"],
     }
+    many = fc.Auto(epsilon=1.0).stages(fc.Schema(100, 1000))
+    assert [type(stage).__name__ for stage in many] == ["OneShotTemperature", "ResidualBinning"]
     records = fc.Auto(epsilon=1.0, unit="record").stages(fc.Schema(10, 100))
     assert len(records) == 2  # five thousand records protect themselves as well as five thousand clients
 

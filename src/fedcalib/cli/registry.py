@@ -79,6 +79,7 @@ METHODS: Final = (
     _method("gradient_scaling", "RidgeOPVector"),
     _method("gradient_scaling", "RidgeVector"),
     _method("residual_binning", "ResidualBinning"),
+    _method("class_shifts", "ClassShifts"),
     _method("auto", "Auto"),
     _method("platt", "PlattScaling"),
     _method("beta_scaling", "BetaScaling"),

@@ -7,11 +7,24 @@ import numpy as np
 from fedcalib.artifacts.blend import Blend
 from fedcalib.artifacts.edges import EdgeSteps
 from fedcalib.artifacts.logit_offsets import LogitOffsets
+from fedcalib.artifacts.logit_shifts import LogitShifts
 from fedcalib.artifacts.steps import Steps
 from fedcalib.artifacts.top_label import TopLabelSteps
-from fedcalib.export.arithmetic import bins, both_classes, is_class, log1p, looked_up, normalised, sigmoid, top
+from fedcalib.export.arithmetic import (
+    bins,
+    both_classes,
+    is_class,
+    log1p,
+    log_probs,
+    looked_up,
+    normalised,
+    sigmoid,
+    softmax,
+    top,
+)
 from fedcalib.export.building import Scores, breaks, calibrated, classes_of
 from fedcalib.export.graph import Graph
+from fedcalib.types import Floats
 
 _FLOOR = 1e-12  # as the artifact has it
 
@@ -63,13 +76,15 @@ def _(calibrator: TopLabelSteps, graph: Graph, scores: Scores) -> str:
 
 @calibrated.register
 def _(calibrator: LogitOffsets, graph: Graph, scores: Scores) -> str:
-    table = np.array(calibrator.table)
-    inside = graph.op("Clip", scores.probs, _FLOOR, 1 - _FLOOR)
-    odds = graph.op("Sub", graph.op("Log", inside), log1p(graph, graph.op("Neg", inside)))
-    scaled = graph.op("Mul", graph.op("Add", odds, calibrator.reach), table.shape[1] / (2 * calibrator.reach))
-    cells = graph.cast(graph.op("Clip", scaled, 0.0, float(table.shape[1] - 1)), np.int64)
-    moved = graph.op("Add", odds, looked_up(graph, table, cells))
+    odds = _log_odds(graph, scores.probs)
+    moved = graph.op("Add", odds, _of_cells(graph, odds, np.array(calibrator.table), calibrator.reach))
     return normalised(graph, sigmoid(graph, moved), scores.probs)
+
+
+@calibrated.register
+def _(calibrator: LogitShifts, graph: Graph, scores: Scores) -> str:
+    shifts = _of_cells(graph, _log_odds(graph, scores.probs), np.array(calibrator.table), calibrator.reach)
+    return softmax(graph, graph.op("Add", log_probs(graph, scores.probs), shifts))
 
 
 @classes_of.register
@@ -88,7 +103,7 @@ def _(calibrator: EdgeSteps) -> int | None:
 
 
 @classes_of.register
-def _(calibrator: LogitOffsets) -> int | None:
+def _(calibrator: LogitOffsets | LogitShifts) -> int | None:
     return len(calibrator.table)
 
 
@@ -114,6 +129,17 @@ def _(calibrator: EdgeSteps) -> tuple[float, ...]:
 
 def _even(count: int) -> tuple[float, ...]:
     return tuple((np.arange(count + 1) / count).tolist())
+
+
+def _log_odds(graph: Graph, probs: str) -> str:
+    inside = graph.op("Clip", probs, _FLOOR, 1 - _FLOOR)
+    return graph.op("Sub", graph.op("Log", inside), log1p(graph, graph.op("Neg", inside)))
+
+
+def _of_cells(graph: Graph, odds: str, table: Floats, reach: float) -> str:
+    """Look up what each class's cell of the log-odds holds."""
+    scaled = graph.op("Mul", graph.op("Add", odds, reach), table.shape[1] / (2 * reach))
+    return looked_up(graph, table, graph.cast(graph.op("Clip", scaled, 0.0, float(table.shape[1] - 1)), np.int64))
 
 
 def _raw(steps: Steps, graph: Graph, probs: str) -> str:

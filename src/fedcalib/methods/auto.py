@@ -16,6 +16,7 @@ from fedcalib.flows.clip_quantile import clip_quantile
 from fedcalib.flows.within_clip import within_clip
 from fedcalib.method import Flow, Method
 from fedcalib.methods.class_shares import ClassCounts
+from fedcalib.methods.class_shifts import ClassShifts
 from fedcalib.methods.gradient_scaling import RidgeVector
 from fedcalib.methods.one_shot_temperature import OneShotTemperature
 from fedcalib.methods.residual_binning import ResidualBinning, TwoLevel
@@ -23,9 +24,11 @@ from fedcalib.query import Unit
 from fedcalib.records import Schema
 
 HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
-ENOUGH: Final = 250.0  # units times epsilon from which offsets by class are worth a share of the budget
-PLENTY: Final = 750.0  # units times epsilon from which a fifth of the budget is enough for the temperature
+ENOUGH: Final = 250.0  # units times epsilon from which shifts by class are worth a share of the budget
+PLENTY: Final = 750.0  # units times epsilon from which finding out how large clients are is worth a share too
+MANY: Final = 32  # classes beyond which the curvature between pairs of them is too much to ask for
 _SCANT = 75.0  # units times epsilon below which a shorter range of temperatures costs less than its noise saves
+_SHARE = 0.2  # of the budget, for the temperature where shifts by class follow
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
 
@@ -37,7 +40,7 @@ class Auto(Method[Calibrator]):
 
     With exact sums (`epsilon` None): a temperature, then ridge vector scaling, then logit offsets on two levels. With
     differential privacy, say the run's `epsilon` and whose records it hides: `unit` "client" or "record". Enough units
-    times epsilon pay for a temperature and offsets by class, fewer for a temperature alone, and very few for nothing:
+    times epsilon pay for a temperature and shifts by class, fewer for a temperature alone, and very few for nothing:
     then it asks nothing and says why. `typical_records` is a public guess at a client's size; None finds it privately
     with a twentieth of the budget, where that buys an answer, and otherwise takes fifty. `guard` keeps the base model's
     top class on top, record by record.
@@ -47,7 +50,7 @@ class Auto(Method[Calibrator]):
     unit: Unit = "client"
     typical_records: float | None = 50.0
     guard: bool = True
-    ridge: float = 10.0
+    ridge: float = 3.0
 
     def __post_init__(self) -> None:
         if self.epsilon is not None and not self.epsilon > 0:
@@ -80,9 +83,7 @@ class Auto(Method[Calibrator]):
             return ()
         if strength < ENOUGH:
             return (self._temperature(breadth=1.0, weight=1.0, highest=4.0 if strength >= _SCANT else 3.0),)
-        share = 0.2 if strength >= PLENTY else 0.4
-        offsets = ResidualBinning(typical_records=self._typical, weight=1 - share)
-        return self._temperature(2.0, share), offsets
+        return self._temperature(2.0, _SHARE), self._by_class(schema.classes)
 
     @property
     def _typical(self) -> float:
@@ -96,6 +97,11 @@ class Auto(Method[Calibrator]):
         return OneShotTemperature(
             lowest=0.7, highest=highest, breadth=breadth, weight=weight, typical_records=self._typical
         )
+
+    def _by_class(self, classes: int) -> Method[Calibrator]:
+        if classes <= MANY:
+            return ClassShifts(typical_records=self._typical, weight=1 - _SHARE)
+        return ResidualBinning(cells=1, typical_records=self._typical, weight=1 - _SHARE)
 
     def _private_clip(self, schema: Schema) -> Flow[float | None]:
         """Find how much a client may add where nobody guessed; a question of its own, paid for."""
