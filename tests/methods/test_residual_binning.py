@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,7 @@ def test_noise_buys_smaller_offsets_until_none() -> None:
     for noise in (0.0, 1e2, 1e4, 1e6):
         residual = rng.normal(0.3 * spread, np.sqrt(spread + noise))
         sizes.append(float(np.abs(offsets(residual, spread, noise)).mean()))
-    assert all(later <= earlier + 1e-3 for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert all(later <= earlier + 1e-3 for earlier, later in pairwise(sizes))
     assert sizes[-1] < 0.01
 
 
