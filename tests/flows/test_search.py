@@ -106,13 +106,13 @@ def test_bisection_knows_that_a_root_is_outside(
 def test_interpolation_is_exact_on_logarithms(target: float) -> None:
     found, asked = look(lambda ask: Interpolation().root(ask, 0.25, 8.0), lambda x: np.log(x / target))
     assert found.place == pytest.approx(target, rel=1e-9)
-    assert asked == [4]  # both ends, 2 and 5
+    assert asked == [5]  # both ends, 1, 2 and 5
     assert not found.at_end
 
 
 def test_interpolation_looks_at_both_ends() -> None:
-    assert Interpolation().within(0.5, 16.0) == (0.5, 2.0, 5.0, 16.0)
-    assert Interpolation().within(0.5, 3.0) == (0.5, 2.0, 3.0)
+    assert Interpolation().within(0.5, 16.0) == (0.5, 1.0, 2.0, 5.0, 16.0)
+    assert Interpolation().within(0.5, 3.0) == (0.5, 1.0, 2.0, 3.0)
     assert Interpolation(()).within(0.5, 3.0) == (0.5, 3.0)
 
 

@@ -200,7 +200,7 @@ class Interpolation(RootSearch):
     left out.
     """
 
-    places: tuple[float, ...] = (2.0, 5.0)
+    places: tuple[float, ...] = (1.0, 2.0, 5.0)
 
     def __post_init__(self) -> None:
         if not all(a < b for a, b in pairwise((0.0, *self.places))):
