@@ -64,15 +64,10 @@ class AccTGolden(Tempering):
         """Minimise the magnitude of the gap."""
         width = (self.steps + 1) / epsilon
 
-        seen: list[Floats] = []
-
         def look(rows: Ints) -> Floats:
-            seen.append(trials.gaps(rows) + trials.noise(width)[:, 0])
-            return np.abs(seen[-1])
+            return np.abs(trials.gaps(rows) + trials.noise(width)[:, 0])
 
-        bracket = golden(trials, look, self.low, self.high, self.steps)
-        crossed = (np.min(seen, axis=0) < 0) & (np.max(seen, axis=0) > 0)
-        return np.where(crossed, sum(bracket) / 2, or_end(bracket, self.low, self.high))
+        return golden(trials, look, self.low, self.high, self.steps)
 
 
 @final
@@ -92,7 +87,7 @@ class NLLTGolden(Tempering):
         def look(rows: Ints) -> Floats:
             return trials.losses(rows, self.worst) + trials.noise(width)[:, 0]
 
-        return or_end(golden(trials, look, self.low, self.high, self.steps), self.low, self.high)
+        return golden(trials, look, self.low, self.high, self.steps)
 
 
 @final
@@ -111,7 +106,7 @@ class ECETGolden(Tempering):
         def look(rows: Ints) -> Floats:
             return np.abs(trials.binned(rows) + trials.noise(width, BINS)).sum(axis=1)
 
-        return or_end(golden(trials, look, self.low, self.high, self.steps), self.low, self.high)
+        return golden(trials, look, self.low, self.high, self.steps)
 
 
 @final
@@ -129,7 +124,7 @@ class OneSource(Tempering):
         def look(rows: Ints) -> Floats:
             return trials.losses(rows, np.inf, trials.samples)
 
-        return or_end(golden(trials, look, self.low, self.high, self.steps), self.low, self.high)
+        return golden(trials, look, self.low, self.high, self.steps)
 
 
 @final
@@ -247,10 +242,11 @@ def middles(classes: int) -> Floats:
     return np.maximum((np.arange(BINS) + 0.5) / BINS, 1 / classes)
 
 
-def golden(
-    trials: Trials, look: Callable[[Ints], Floats], low: float, high: float, steps: int
-) -> tuple[Floats, Floats]:
-    """Shrink every trial's bracket at once; steps + 1 looks."""
+def golden(trials: Trials, look: Callable[[Ints], Floats], low: float, high: float, steps: int) -> Floats:
+    """Search every trial's bracket at once; steps + 1 looks.
+
+    Gives the middle of what is left, as published; the package gives the end of a bracket that was never left.
+    """
     lows, highs = np.full(len(trials), low), np.full(len(trials), high)
     left, right = highs - _GOLDEN * (highs - lows), lows + _GOLDEN * (highs - lows)
     at_left, at_right = look(trials.pool.rows(left)), look(trials.pool.rows(right))
@@ -264,10 +260,4 @@ def golden(
         if step < steps - 1:
             fresh = look(trials.pool.rows(np.where(rising, left, right)))
             at_left, at_right = np.where(rising, fresh, at_right), np.where(rising, at_left, fresh)
-    return lows, highs
-
-
-def or_end(bracket: tuple[Floats, Floats], low: float, high: float) -> Floats:
-    """Give the middle of what is left of every bracket, or the end that it never left."""
-    lows, highs = bracket
-    return np.where(lows == low, low, np.where(highs == high, high, (lows + highs) / 2))
+    return (lows + highs) / 2

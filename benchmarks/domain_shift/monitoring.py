@@ -1,14 +1,16 @@
 """Watching scored flights by week at epsilon 1 a week: what is alarmed, what recalibrating changes, false alarms.
 
 Run with `python -m benchmarks.domain_shift.monitoring`; writes weeks.csv and false_alarms.csv beside itself. The second
-deals the same records to weeks at random, 200 times, on one record in twenty, and counts the alarms.
+permutes the days of all records, 200 times, watches each time, and counts the alarms; it goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import final
 
 import numpy as np
 
@@ -17,35 +19,50 @@ from benchmarks.domain_shift.data import SHARED
 from benchmarks.domain_shift.run import HERE
 from fedcalib import metrics
 from fedcalib.monitoring import in_process
-from fedcalib.types import Array
+from fedcalib.types import Floats, Ints
 
 WEEKS, RUNS, RATE = 13, 200, 0.01
+SIGNALS = ("gap", "confidence", "auc")
 
 
-def columns(share: float) -> dict[str, Array]:
-    """Read the flights, or a share of them."""
-    from pyarrow import parquet
+@final
+@dataclass(frozen=True, eq=False)
+class Flights:
+    """All scored flights: what was said, what came, when and where."""
 
-    table = parquet.read_table(SHARED / "flights_scored" / "flights_scored.parquet")
-    kept = np.random.default_rng(0).random(len(table)) < share
-    found = {name: table[name].to_numpy()[kept] for name in ("score", "label", "day")}
-    return {**found, "origin": table["origin"].combine_chunks().indices.to_numpy()[kept]}
+    score: Floats
+    label: Ints
+    day: Ints
+    airport: Ints
 
+    @classmethod
+    def read(cls) -> Flights:
+        """Read them."""
+        from pyarrow import parquet
 
-def windows(flights: Mapping[str, Array], day: Array) -> dict[str, fc.Federation]:
-    """Cut flights into weeks; what is left of an unfinished one is dropped."""
-    cut = {}
-    for week in range(WEEKS):
-        rows = np.flatnonzero((day - 90) // 7 == week)
-        records = fc.Records.of_scores(flights["score"][rows], flights["label"][rows])
-        cut[f"week {week + 1}"] = fc.Federation.by_site(records, flights["origin"][rows])
-    return cut
+        table = parquet.read_table(SHARED / "flights_scored" / "flights_scored.parquet")
+        origin = table["origin"].combine_chunks().indices.to_numpy()
+        airport = np.unique(origin, return_inverse=True)[1].astype(np.int64)
+        return cls(*(table[name].to_numpy() for name in ("score", "label", "day")), airport)
+
+    def windows(self, day: Ints) -> dict[str, fc.Federation]:
+        """Cut flights into weeks by some column of days; what is left of an unfinished one is dropped."""
+        week = (day - 90) // 7
+        order = np.lexsort((self.airport, week))
+        edges = np.searchsorted(week[order], np.arange(WEEKS + 1))
+        airports = int(self.airport.max()) + 1
+        cut = {}
+        for number, (start, stop) in enumerate(pairwise(edges), start=1):
+            rows = order[start:stop]
+            records = fc.Records.of_scores(self.score[rows], self.label[rows])
+            cut[f"week {number}"] = fc.Federation.grouped(records, self.airport[rows], airports)
+        return cut
 
 
 def watched() -> None:
     """Watch the real weeks, and measure what was served against what the model said, exactly."""
-    flights = columns(1.0)
-    weeks = windows(flights, flights["day"])
+    flights = Flights.read()
+    weeks = flights.windows(flights.day)
     ask = in_process(weeks, fc.DistributedDP(epsilon=1.0), randomness=fc.Simulated(0))
     timeline = fc.Monitor(RATE, fc.PlattScaling()).watch(list(weeks), ask)
     with (HERE / "weeks.csv").open("w", newline="") as file:
@@ -61,16 +78,21 @@ def watched() -> None:
 
 
 def shuffled() -> None:
-    """Deal records to weeks at random, so that nothing shifts, and count alarms."""
-    flights = columns(0.05)
-    with (HERE / "false_alarms.csv").open("w", newline="") as file:
+    """Permute the days of all records, so that nothing shifts, and count alarms."""
+    flights, path = Flights.read(), HERE / "false_alarms.csv"
+    done = len(path.read_text().splitlines()) - 1 if path.exists() else 0
+    with path.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["run", "windows_tested", "alarms"])
-        for run in range(RUNS):
-            weeks = windows(flights, np.random.default_rng(run).permutation(flights["day"]))
+        if not path.stat().st_size:
+            writer.writerow(["run", "records", "windows_tested", "alarms", *SIGNALS])
+        for run in range(max(done, 0), RUNS):
+            weeks = flights.windows(np.random.default_rng(run).permutation(flights.day))
             ask = in_process(weeks, fc.DistributedDP(epsilon=1.0), randomness=fc.Simulated(run))
             timeline = fc.Monitor(RATE).watch(list(weeks), ask)
-            writer.writerow([run, WEEKS - 1, len(timeline.alarms)])
+            raised = [alarm.signal for window in timeline.windows for alarm in window.alarms]
+            records = sum(len(week.records) for week in weeks.values())
+            by_signal = (raised.count(signal) for signal in SIGNALS)
+            writer.writerow([run, records, WEEKS - 1, len(timeline.alarms), *by_signal])
             file.flush()
             print(f"\r{run + 1}/{RUNS}", end="", file=sys.stderr, flush=True)
 

@@ -1,13 +1,15 @@
 """Natural shifts: a model meets other people, other hospitals, later months. Real runs of the package, no simulator.
 
-Run with `python -m benchmarks.domain_shift.natural`; writes natural.csv beside itself. Sources are writers, patients
-or airports; half of the target's sources (of flights: the first later month) recalibrate, the rest measures. Means over
-several splits, epsilon 1.
+Run with `python -m benchmarks.domain_shift.natural`; writes natural.csv beside itself, target by target, and goes on
+where it stopped. Sources are writers, patients or airports; half of the target's sources, drawn anew in each split,
+recalibrate and the rest measures. Of flights, each split draws a share of its own: the first later month recalibrates,
+the others measure. Means over 500 splits, epsilon 1.
 """
 
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,33 +17,44 @@ from typing import Any, final
 import numpy as np
 
 import fedcalib as fc
+from benchmarks.domain_shift.contenders import middles
 from benchmarks.domain_shift.data import SHARED
+from benchmarks.domain_shift.pool import BINS
 from benchmarks.domain_shift.run import HERE
 from fedcalib import metrics
 from fedcalib.artifacts.calibrator import Calibrator, Identity
+from fedcalib.artifacts.top_label import TopLabelSteps
+from fedcalib.queries.shift import RightWrong
 from fedcalib.types import Array, Ints
 
-SPLITS = 10
-NARROW = fc.OnMagnitude(fc.GoldenSection(5))
+SPLITS = 500
+EPSILON = 1.0
+RESULTS = HERE / "natural.csv"
+COLUMNS = ("target", "method", "splits", "sources", "records", "ece", "ece_sd", "nll", "brier")
+PUBLISHED = fc.OnMagnitude(fc.GoldenSection(5))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Shifted records with their sources, and which of them recalibrate when that is given by time."""
+    """Shifted records with their sources; where time parts them, which come first, and what share a split draws."""
 
     records: fc.Records
     source: Ints
     first: Array | None = None
+    share: float = 1.0
 
-    def splits(self) -> Iterator[tuple[fc.Federation, fc.Records]]:
+    def split(self, seed: int) -> tuple[fc.Federation, fc.Records]:
         """Part sources, or months, into those that recalibrate and those that measure."""
-        for seed in range(SPLITS):
+        rng = np.random.default_rng(seed)
+        if self.first is None:
             names = np.unique(self.source)
-            chosen = np.random.default_rng(seed).permutation(names)[: len(names) // 2]
-            fits = np.isin(self.source, chosen) if self.first is None else self.first
-            held = self.records.take(fits)
-            yield fc.Federation.by_site(held, self.source[fits]), self.records.take(~fits)
+            fits = np.isin(self.source, rng.permutation(names)[: len(names) // 2])
+            measures = ~fits
+        else:
+            drawn = rng.random(len(self.records)) < self.share
+            fits, measures = drawn & self.first, drawn & ~self.first
+        return fc.Federation.by_site(self.records.take(fits), self.source[fits]), self.records.take(measures)
 
 
 def writers() -> Target:
@@ -82,10 +95,9 @@ def flights() -> Target:
     from pyarrow import parquet
 
     table = parquet.read_table(SHARED / "flights_scored" / "flights_scored.parquet")
-    keep = np.random.default_rng(0).random(len(table)) < 0.03
-    score, label, day = (table[name].to_numpy()[keep] for name in ("score", "label", "day"))
-    origin = table["origin"].combine_chunks().indices.to_numpy()[keep]
-    return Target(fc.Records.of_scores(score, label), origin, day < 120)
+    score, label, day = (table[name].to_numpy() for name in ("score", "label", "day"))
+    origin = table["origin"].combine_chunks().indices.to_numpy()
+    return Target(fc.Records.of_scores(score, label), origin, day < 120, 0.03)
 
 
 def open_run(method: fc.Method[Any]) -> Callable[[fc.Federation, int], Calibrator]:
@@ -107,17 +119,30 @@ def one_source(federation: fc.Federation, seed: int) -> Calibrator:
     return fc.run(fc.NLLT(), fc.InProcess(fc.Federation.of([alone])), fc.Open()).artifact
 
 
+def published_binning(federation: fc.Federation, seed: int) -> Calibrator:
+    """Count (right, all) by bin as published, with sensitivity 2; here beside the package, which counts better."""
+    rng, sources = np.random.default_rng(seed), len(federation)
+    right, wrong = RightWrong(BINS).pooled(federation.records).reshape(2, BINS)
+    drawn = rng.negative_binomial(sources, 1 - np.exp(-EPSILON / 2), (2, 2, BINS))
+    noise = drawn[0] - drawn[1]
+    right, every = right + noise[0], right + wrong + noise[1]
+    classes = federation.schema.classes
+    share = np.where(every > 0, right / np.where(every > 0, every, 1.0), middles(classes))
+    return TopLabelSteps(classes, tuple(np.clip(share, 1 / classes, 1.0).tolist()))
+
+
 METHODS: dict[str, Callable[[fc.Federation, int], Calibrator]] = {
     "No recalibration": lambda federation, seed: Identity(),
     "One source": one_source,
     "Pooled, not private": open_run(fc.AccT(fc.Bisection(20))),
-    "Acc-T (golden, [0.5, 3]), SourceLaplace": private_run(fc.AccT(NARROW, 0.5, 3.0), fc.SourceLaplace(1.0)),
-    "NLL-T (golden, [0.5, 3]), SourceLaplace": private_run(fc.NLLT(), fc.SourceLaplace(1.0)),
-    "ECE-T (golden, [0.5, 3]), SourceLaplace": private_run(fc.ECET(), fc.SourceLaplace(1.0)),
-    "Ours: AccT, SourceLaplace": private_run(fc.AccT(), fc.SourceLaplace(1.0)),
-    "Ours: SourceBinning, SourceLaplace": private_run(fc.SourceBinning(), fc.SourceLaplace(1.0)),
-    "Ours: AccT, DistributedDP": private_run(fc.AccT(), fc.DistributedDP(epsilon=1.0)),
-    "Ours: SourceBinning, DistributedDP": private_run(fc.SourceBinning(), fc.DistributedDP(epsilon=1.0)),
+    "Histogram binning": published_binning,
+    "ECE-T": private_run(fc.ECET(), fc.SourceLaplace(EPSILON)),
+    "NLL-T": private_run(fc.NLLT(), fc.SourceLaplace(EPSILON)),
+    "Acc-T": private_run(fc.AccT(PUBLISHED, 0.5, 3.0), fc.SourceLaplace(EPSILON)),
+    "Ours: AccT, SourceLaplace": private_run(fc.AccT(), fc.SourceLaplace(EPSILON)),
+    "Ours: SourceBinning, SourceLaplace": private_run(fc.SourceBinning(), fc.SourceLaplace(EPSILON)),
+    "Ours: AccT, DistributedDP": private_run(fc.AccT(), fc.DistributedDP(EPSILON)),
+    "Ours: SourceBinning, DistributedDP": private_run(fc.SourceBinning(), fc.DistributedDP(EPSILON)),
 }
 TARGETS: dict[str, Callable[[], Target]] = {
     "mnist_writers: employees to students": writers,
@@ -127,32 +152,32 @@ TARGETS: dict[str, Callable[[], Target]] = {
 
 
 def main() -> None:
-    """Measure every method on every target, but for those that are measured already."""
-    path = HERE / "natural.csv"
-    held = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
-    done = {(row["target"], row["method"]) for row in held}
-    with path.open("a", newline="") as file:
+    """Measure every method on every target that is not measured yet."""
+    held = list(csv.DictReader(RESULTS.read_text().splitlines())) if RESULTS.exists() else []
+    done = {row["target"] for row in held}
+    with RESULTS.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if not held:
-            writer.writerow(["target", "method", "sources", "records", "ece", "ece_sd", "nll", "brier"])
-        for name, make in TARGETS.items():
-            missing = [method for method in METHODS if (name, method) not in done]
-            splits = list(make().splits()) if missing else []
-            for method in missing:
-                rows = np.array([_measures(METHODS[method](*pair), test) for pair, test in _numbered(splits)])
-                first = splits[0][0]
-                mean = [f"{value:.5f}" for value in rows.mean(axis=0)]
-                spread = f"{rows[:, 0].std(ddof=1):.5f}"
-                writer.writerow([name, method, len(first), len(first.records), mean[0], spread, *mean[1:]])
-                file.flush()
-                print(f"{name:42} {method:42} ECE {mean[0]} NLL {mean[1]} Brier {mean[2]}", flush=True)
+            writer.writerow(COLUMNS)
+        for name in [name for name in TARGETS if name not in done]:
+            writer.writerows([name, *row] for row in rows(TARGETS[name](), SPLITS))
+            file.flush()
 
 
-def _numbered(
-    splits: list[tuple[fc.Federation, fc.Records]],
-) -> Iterator[tuple[tuple[fc.Federation, int], fc.Records]]:
-    for seed, (federation, test) in enumerate(splits):
-        yield (federation, seed), test
+def rows(target: Target, splits: int) -> Iterator[list[object]]:
+    """Measure every method on the same splits."""
+    found: dict[str, list[tuple[float, float, float]]] = {method: [] for method in METHODS}
+    for seed in range(splits):
+        federation, rest = target.split(seed)
+        for method, recalibrated in METHODS.items():
+            found[method].append(_measures(recalibrated(federation, seed), rest))
+        print(f"\r{seed + 1}/{splits}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for method, measured in found.items():
+        table = np.array(measured)  # (splits, 3)
+        means, spread = table.mean(axis=0), table[:, 0].std(ddof=1)
+        numbers = (f"{value:.5f}" for value in (means[0], spread, *means[1:]))
+        yield [method, splits, len(federation), len(federation.records), *numbers]
 
 
 def _measures(calibrator: Calibrator, test: fc.Records) -> tuple[float, float, float]:

@@ -18,6 +18,8 @@ from fedcalib import metrics
 SOURCES, SAMPLES, TRIALS = 12, 8, 6
 LOUD = 1e9  # an epsilon that leaves no noise to speak of
 
+GOLDEN = (5**0.5 - 1) / 2
+
 PAIRS: list[tuple[c.Tempering, fc.Method]] = [
     (c.AccTCurve(), fc.AccT()),
     (c.AccTGolden(), fc.AccT(fc.OnMagnitude(fc.GoldenSection(5)), 0.5, 3.0)),
@@ -36,6 +38,16 @@ def pool(records: int = 2000, seed: int = 0) -> Pool:
     return Pool(logits.astype(np.float32), labels)
 
 
+def with_ends(simulated: c.Tempering, temperatures: np.ndarray) -> np.ndarray:
+    """Where a golden section never left an end of its bracket, the package says the end, the publication the middle."""
+    if not isinstance(simulated, c.AccTGolden | c.NLLTGolden | c.ECETGolden):
+        return temperatures
+    half = GOLDEN**simulated.steps * (simulated.high - simulated.low) / 2
+    at_low = np.isclose(temperatures, simulated.low + half, rtol=1e-9)
+    at_high = np.isclose(temperatures, simulated.high - half, rtol=1e-9)
+    return np.where(at_low, simulated.low, np.where(at_high, simulated.high, temperatures))
+
+
 def trials(held: Pool, count: int = TRIALS, seed: int = 0) -> Trials:
     return Trials(held, SOURCES, SAMPLES, count, np.random.default_rng(seed))
 
@@ -49,11 +61,12 @@ def federation(drawn: Trials, trial: int) -> fc.Federation:
 @EACH
 def test_without_noise_both_find_the_same_temperature(simulated: c.Tempering, real: fc.Method) -> None:
     drawn = trials(pool())
-    found = simulated.temperatures(drawn, LOUD)
+    found = with_ends(simulated, simulated.temperatures(drawn, LOUD))
     for trial in range(TRIALS):
         runtime = fc.InProcess(federation(drawn, trial))
         expected = fc.run(real, runtime, fc.SourceLaplace(LOUD), randomness=fc.Simulated(trial)).artifact
-        assert found[trial] == pytest.approx(expected.temperature, rel=2e-4)
+        (expected,) = with_ends(simulated, np.array([expected.temperature]))
+        assert found[trial] == pytest.approx(expected, rel=2e-4)
 
 
 @EACH
@@ -63,12 +76,14 @@ def test_with_noise_both_follow_the_same_law(simulated: c.Tempering, real: fc.Me
     many = trials(held, 400)
     many.dealt = np.repeat(one.dealt, 400, axis=0)
     many.right = held.right[many.dealt]
-    found = simulated.temperatures(many, 2.0)
+    found = with_ends(simulated, simulated.temperatures(many, 2.0))
     runtime = fc.InProcess(federation(one, 0))
     expected = [
         fc.run(real, runtime, fc.SourceLaplace(2.0), randomness=fc.Simulated(seed)).artifact.temperature
         for seed in range(250)
     ]
+    if isinstance(real, fc.AccT) and isinstance(real.search, fc.OnMagnitude):  # an end only where no sign changed
+        expected = with_ends(simulated, np.array(expected)).tolist()
     assert stats.ks_2samp(found, np.array(expected), method="asymp").pvalue > 1e-6
 
 
