@@ -68,31 +68,44 @@ def test_the_loss_is_the_log_loss_of_the_artifact(family: Family) -> None:
 
 
 @BY_CLASS
-def test_jacobians_agree_with_finite_differences(family: Family) -> None:
-    logits, _ = records()
-    at = nearby(family, 4, 1)
-    slopes = family.jacobian(at, logits)[1]
-    for index in range(len(at)):
-        step = np.zeros_like(at)
-        step[index] = 1e-6
-        change = family.jacobian(at + step, logits)[0] - family.jacobian(at - step, logits)[0]
-        np.testing.assert_allclose(slopes[:, :, index], change / 2e-6, atol=1e-6)
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_derivatives_agree_with_finite_differences(family: Family, classes: int) -> None:
+    logits, labels = records(classes)
+    at = nearby(family, classes, 1)
+    here = family.derivatives(at, logits, labels)
+    value, slope = family.loss(at, logits, labels)
+    assert here.loss.sum() == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(here.gradient.sum(axis=1), slope, atol=1e-10)
+    steps = 1e-6 * np.eye(len(at))
+    changes = [family.loss(at + step, logits, labels)[1] - family.loss(at - step, logits, labels)[1] for step in steps]
+    np.testing.assert_allclose(here.curvature().sum(axis=2), np.array(changes) / 2e-6, atol=1e-6)
 
 
 @BY_CLASS
-def test_records_gradients_add_up_and_curvature_is_that_of_the_jacobian(family: Family) -> None:
-    logits, labels = records(6)
-    at = nearby(family, 6, 2)
-    gradient, curvature = family.by_class(at, logits, labels)
-    np.testing.assert_allclose(gradient.sum(axis=0), family.loss(at, logits, labels)[1], atol=1e-9)
-    slow_gradient, slow_curvature = Family.by_class(family, at, logits, labels)
-    np.testing.assert_allclose(gradient, slow_gradient, atol=1e-9)
-    np.testing.assert_allclose(curvature, slow_curvature, atol=1e-9)
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_sums_and_norms_of_curvature_are_those_of_what_is_written_out(family: Family, classes: int) -> None:
+    logits, labels = records(classes)
+    here = family.derivatives(nearby(family, classes, 2), logits, labels)
+    weights = np.random.default_rng(3).random(len(labels))
+    full = here.curvature()
+    np.testing.assert_allclose(here.summed_curvature(weights), full @ weights, atol=1e-10)
+    upper = full[np.triu_indices(2 * classes)]
+    np.testing.assert_allclose(here.curvature_norms(), np.linalg.norm(upper, axis=0), rtol=1e-10)
+    first, second = np.split(np.arange(2 * classes), 2)
+    by_class = [full[first, first], full[first, second], full[second, second]]
+    np.testing.assert_allclose(here.curvature_by_class, by_class, atol=1e-12)
 
 
-def test_families_without_jacobian_say_so() -> None:
+@BY_CLASS
+def test_the_soft_start_halves_logits(family: Family) -> None:
+    logits, _ = records()
+    softer = family.artifact(family.soft_start(4), 4).from_logits(logits)
+    np.testing.assert_allclose(softer, softmax(logits / 2), atol=1e-14)
+
+
+def test_families_without_derivatives_say_so() -> None:
     with pytest.raises(fc.errors.InputError, match="local fits"):
-        MatrixFamily().jacobian(MatrixFamily().start(3), np.zeros((1, 3)))
+        MatrixFamily().derivatives(MatrixFamily().start(3), np.zeros((1, 3)), np.zeros(1, dtype=int))
 
 
 def order_preserving(classes: int, seed: int) -> list[fc.Calibrator]:

@@ -46,6 +46,12 @@ class Sorted:
         np.put_along_axis(out, self.order, values, axis=1)
         return out
 
+    def by_class(self, gaps: Floats) -> Floats:
+        """Put what belongs to each gap to the class above it, (classes, n); the lowest class gets 0."""
+        out = np.zeros(self.values.shape)
+        np.put_along_axis(out, self.order[:, :-1], gaps, axis=1)
+        return np.ascontiguousarray(out.T)
+
 
 def softplus(raw: Floats) -> Floats:
     """Map any number to a positive one; 0.5413 becomes 1."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
+from fedcalib.families.derivatives import Derivatives, SoftmaxDerivatives
 from fedcalib.families.family import Family, bounded_logits, log_loss
 from fedcalib.families.temperatures import Slice, best_logarithms, slices
 from fedcalib.randomness import Randomness
@@ -83,31 +84,30 @@ class VectorFamily(Family):
         """Begin with factors 1 and shifts 0."""
         return np.concatenate([np.ones(classes), np.zeros(classes)])
 
+    def soft_start(self, classes: int) -> Floats:
+        """Halve the logits."""
+        return self.start(classes) / 2
+
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
         """Sum the log loss."""
         scale, shift = np.split(parameters, 2)
         value, residual = log_loss(scale * logits + shift, labels)
         return value, np.concatenate([np.einsum("ij,ij->j", residual, logits), residual.sum(axis=0)])
 
-    def jacobian(self, parameters: Floats, logits: Floats) -> tuple[Floats, Floats]:
-        """Each logit depends on its own factor and shift alone."""
-        n, classes = logits.shape
+    def derivatives(self, parameters: Floats, logits: Floats, labels: Ints) -> Derivatives:
+        """Each logit depends on its own factor and shift alone; class by class, since short rows are slow."""
+        lever = np.ascontiguousarray(logits.T)
         scale, shift = np.split(parameters, 2)
-        slopes = np.zeros((n, classes, 2 * classes))
-        own = np.arange(classes)
-        slopes[:, own, own] = logits
-        slopes[:, own, classes + own] = 1.0
-        return scale * logits + shift, slopes
-
-    def by_class(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Without the zeros: a class's two parameters move its own logit only."""
-        scale, shift = np.split(parameters, 2)
-        residual = log_loss(scale * logits + shift, labels)[1]
-        probs = residual.copy()
-        probs[np.arange(len(labels)), labels] += 1
-        spread = probs * (1 - probs)
-        gradient = np.concatenate([residual * logits, residual], axis=1)
-        return gradient, np.stack([spread * logits**2, spread * logits, spread], axis=1)
+        probs = scale[:, None] * lever + shift[:, None]
+        probs -= probs.max(axis=0, initial=-np.inf)
+        records = np.arange(len(labels))
+        own = probs[labels, records]
+        np.exp(probs, out=probs)
+        mass = probs.sum(axis=0)
+        probs /= mass
+        pull = probs.copy()
+        pull[labels, records] -= 1
+        return SoftmaxDerivatives(np.log(mass) - own, lever, pull, probs * (1 - probs), probs)
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make a vector scaling of it."""

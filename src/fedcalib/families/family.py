@@ -8,8 +8,9 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
+from fedcalib.families.derivatives import Derivatives
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records, softmax
+from fedcalib.records import Federation, Records
 from fedcalib.types import Floats, Ints
 
 
@@ -23,6 +24,10 @@ class Family(ABC):
     def start(self, classes: int) -> Floats:
         """Give the parameters of the map that changes nothing, (size,)."""
 
+    def soft_start(self, classes: int) -> Floats:
+        """Give parameters that make probabilities softer, from where Newton's steps do not overshoot, (size,)."""
+        return self.start(classes)
+
     @abstractmethod
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
         """Sum the log loss over records, with its gradient in the parameters."""
@@ -31,26 +36,11 @@ class Family(ABC):
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make a calibrator of parameters, valid whatever noise they carry."""
 
-    def jacobian(self, parameters: Floats, logits: Floats) -> tuple[Floats, Floats]:
-        """Give the mapped logits, (n, classes), and their derivatives in the parameters, (n, classes, size)."""
+    def derivatives(self, parameters: Floats, logits: Floats, labels: Ints) -> Derivatives:
+        """Give each record's loss with two derivatives; only families of two parameters a class can."""
         raise InputError(
             f"Expected a family that sums of gradients can train, found {type(self).__name__}; train it by local fits."
         )
-
-    def by_class(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Give each record's gradient, (n, size), and the curvature of each class's two parameters, (n, 3, classes).
-
-        The three are the first parameter with itself, with the second, and the second with itself.
-        """
-        mapped, slopes = self.jacobian(parameters, logits)
-        probs = softmax(mapped)
-        mean = np.einsum("ij,ijk->ik", probs, slopes)
-        gradient = mean - slopes[np.arange(len(labels)), labels]
-        first, second = np.split(np.arange(len(parameters)), 2)
-        pairs = ((first, first), (first, second), (second, second))
-        moments = [np.einsum("ij,ijk,ijk->ik", probs, slopes[:, :, a], slopes[:, :, b]) for a, b in pairs]
-        products = [mean[:, a] * mean[:, b] for a, b in pairs]
-        return gradient, np.stack(moments, axis=1) - np.stack(products, axis=1)
 
     def fit_each(
         self, parameters: Floats, federation: Federation, *, ridge: float, steps: int, randomness: Randomness

@@ -11,11 +11,13 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector, Sorted, softplus
 from fedcalib.errors import InputError
+from fedcalib.families.derivatives import Derivatives, GapDerivatives
 from fedcalib.families.family import Family, log_loss
 from fedcalib.records import softmax
 from fedcalib.types import Floats, Ints
 
 _ONE = log(expm1(1.0))  # softplus of it is 1: the identity
+_HALF = log(expm1(0.5))
 _LIMIT = 1e6  # parameters beyond say nothing more
 
 
@@ -40,6 +42,10 @@ class OrderPreservingVectorFamily(Family):
         """Begin with every factor at 1."""
         return np.concatenate([np.zeros(classes), np.full(classes, _ONE)])
 
+    def soft_start(self, classes: int) -> Floats:
+        """Halve the gaps."""
+        return np.concatenate([np.zeros(classes), np.full(classes, _HALF)])
+
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
         """Sum the log loss."""
         classes = logits.shape[1]
@@ -51,38 +57,22 @@ class OrderPreservingVectorFamily(Family):
         tilt = np.bincount(cells, (lift * values).reshape(-1), classes)
         return value, np.concatenate([tilt, np.bincount(cells, lift.reshape(-1), classes)])
 
-    def jacobian(self, parameters: Floats, logits: Floats) -> tuple[Floats, Floats]:
-        """A gap lifts all classes above it by what its class's two numbers say."""
-        n, classes = logits.shape
+    def derivatives(self, parameters: Floats, logits: Floats, labels: Ints) -> Derivatives:
+        """A gap lifts the classes above it alike, so their summed probability says it all."""
         ranked = Sorted.of(logits)
         slope, shift = np.split(parameters, 2)
-        above, values = ranked.order[:, :-1], ranked.values[:, :-1]
-        raw = slope[above] * values + shift[above]
-        lift = ranked.gaps * 0.5 * (1 + np.tanh(raw / 2))
-        slopes = np.zeros((n, classes, 2 * classes))
-        rows = np.arange(n)
-        for gap in range(classes - 1):
-            lifted = ranked.order[:, : gap + 1]  # the classes above this gap
-            slopes[rows[:, None], lifted, above[:, gap, None]] += (lift * values)[:, gap, None]
-            slopes[rows[:, None], lifted, classes + above[:, gap, None]] += lift[:, gap, None]
-        return ranked.restored(ranked.stretched(softplus(raw))), slopes
-
-    def by_class(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Without the zeros: a gap lifts the classes above it alike, so their summed probability says it all."""
-        n, classes = logits.shape
-        ranked = Sorted.of(logits)
-        slope, shift = np.split(parameters, 2)
-        above, values = ranked.order[:, :-1], ranked.values[:, :-1]
-        raw = slope[above] * values + shift[above]
+        over, values = ranked.order[:, :-1], ranked.values[:, :-1]
+        raw = slope[over] * values + shift[over]
         place = np.argmax(ranked.order == labels[:, None], axis=1)
-        lifted = np.cumsum(softmax(ranked.stretched(softplus(raw))), axis=1)[:, :-1]
-        lift = ranked.gaps * 0.5 * (1 + np.tanh(raw / 2))
-        pull = lift * (lifted - (place[:, None] <= np.arange(classes - 1)))
-        bend = lift**2 * lifted * (1 - lifted)
-        parts = np.zeros((5, n, classes))  # the lowest class has no gap of its own below it
-        for part, value in zip(parts, (pull * values, pull, bend * values**2, bend * values, bend), strict=True):
-            np.put_along_axis(part, above, value, axis=1)
-        return np.concatenate(list(parts[:2]), axis=1), parts[2:].transpose(1, 0, 2)
+        stretched = ranked.stretched(softplus(raw))
+        above = np.cumsum(softmax(stretched), axis=1)[:, :-1]
+        rise = 0.5 * (1 + np.tanh(raw / 2))
+        lift, off = ranked.gaps * rise, above - (place[:, None] <= np.arange(over.shape[1]))
+        own = lift**2 * above * (1 - above) + lift * (1 - rise) * off
+        lever, pull, bend, lifts, likely = (ranked.by_class(part) for part in (values, lift * off, own, lift, above))
+        loss = np.log(np.exp(stretched - stretched[:, :1]).sum(axis=1)) + stretched[:, 0]
+        loss -= stretched[np.arange(len(labels)), place]
+        return GapDerivatives(loss, lever, pull, bend, lifts, likely, above.T, (lift**2 * (1 + values**2)).T)
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make an order-preserving map of it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from math import inf, sqrt
+from functools import cached_property
+from math import sqrt
 from typing import final
 
 import numpy as np
@@ -21,6 +22,9 @@ from fedcalib.records import Schema
 from fedcalib.types import Floats
 
 _FARTHEST = 100.0  # no factor or shift of a calibrator lies beyond, whatever the noise
+_LONGEST = 2.0  # a step of a factor or shift
+_ROUNDING = 1e-12
+_CLOSE = 1.0  # a step that promises to lower the summed loss by less ends where it promises
 
 
 @dataclass(frozen=True)
@@ -47,19 +51,17 @@ class RidgeScaling(Method[Calibrator]):
         """Step for as many rounds as asked; a step that made the loss larger is taken back and shortened."""
         family = self.family()
         start = family.start(schema.classes)
-        tried, best, damping = np.zeros_like(start), _Place(np.zeros_like(start), inf), 0.0
+        tried: Floats = family.soft_start(schema.classes) - start
+        places: list[_Place] = []
         for _ in range(self.rounds):
             query = ScalingGradient(family, tuple((start + tried).tolist()), self.reach)
-            answer = yield query
-            loss = WORST * float(answer["loss"][0]) + self.ridge / 2 * float(tried @ tried)
-            slack = 3 * WORST * sqrt(float(answer.variance("loss")[0]))
-            if loss <= best.loss + slack:
-                damping = damping / 10 if damping > 1e-2 else 0.0
-                best = _Place(tried, loss, query, answer)
+            there = _Place(query, (yield query), tried, self.ridge)
+            if not places or there.loss <= places[-1].loss + there.doubt:
+                places.append(there)
+                tried = there.next()
             else:
-                damping = max(10 * damping, 1.0)
-            tried = best.next(self.ridge, damping)
-        return family.artifact(start + best.moved, schema.classes)
+                tried = places[-1].shorter(there)
+        return family.artifact(start + (places[-1].last() if len(places) > 1 else tried), schema.classes)
 
 
 @final
@@ -85,24 +87,59 @@ class RidgeOPVector(RidgeScaling):
 @final
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where the parameters are, relative to the start, and what was heard there."""
+    """What was heard at some parameters, `moved` away from the start, and where to go from there."""
 
+    query: ScalingGradient
+    answer: Answer
     moved: Floats
-    loss: float
-    query: ScalingGradient | None = None
-    answer: Answer | None = None
+    ridge: float
 
-    def next(self, ridge: float, damping: float) -> Floats:
-        """Take a step from here, damped by a share of the mean curvature, within public limits."""
-        if self.query is None or self.answer is None:
-            return self.moved
-        step = _step(self.query, self.answer, self.moved, ridge, damping)
-        there: Floats = np.clip(self.moved + np.clip(np.nan_to_num(step), -1.0, 1.0), -_FARTHEST, _FARTHEST)
+    @cached_property
+    def loss(self) -> float:
+        """The summed loss and the pull toward the start."""
+        return WORST * float(self.answer["loss"][0]) + self.ridge / 2 * float(self.moved @ self.moved)
+
+    @property
+    def doubt(self) -> float:
+        """How much of a loss may be noise or rounding."""
+        return 3 * WORST * sqrt(float(self.answer.variance("loss")[0])) + _ROUNDING * abs(self.loss)
+
+    @cached_property
+    def slope(self) -> Floats:
+        """The gradient of the loss."""
+        slope: Floats = self.answer["gradient"] * self.query.reach + self.ridge * self.moved
+        return slope
+
+    def next(self) -> Floats:
+        """Take a step from here, within public limits."""
+        step = _step(self.query, self.answer, self.moved, self.ridge)
+        step *= _LONGEST / max(float(np.abs(step).max(initial=0.0)), _LONGEST)
+        there: Floats = np.clip(self.moved + step, -_FARTHEST, _FARTHEST)
         return there
 
+    def shorter(self, there: _Place) -> Floats:
+        """Go a part of a way that went too far: to where a cubic through both ends is lowest."""
+        step = there.moved - self.moved
+        first, last = float(self.slope @ step), float(there.slope @ step)
+        bow = first + last - 3 * (there.loss - self.loss)
+        root = sqrt(max(bow**2 - first * last, 0.0))
+        across = last - first + 2 * root
+        share = 1 - (last + root - bow) / across if across > 0 else 0.5
+        shortened: Floats = self.moved + min(max(share, 0.1), 0.9) * step
+        return shortened
 
-def _step(query: ScalingGradient, answer: Answer, moved: Floats, ridge: float, damping: float) -> Floats:
-    """Solve (ridge + W H) step = -(W gradient + ridge moved), with W = H / (H + noise); W = 1 without noise."""
+    def last(self) -> Floats:
+        """Take one more step that nobody will check, where sums are exact and it is sure to be a small gain."""
+        there = self.next()
+        exact = not self.answer.variance("gradient").any()
+        return there if exact and -float(self.slope @ (there - self.moved)) / 2 < _CLOSE else self.moved
+
+
+def _step(query: ScalingGradient, answer: Answer, moved: Floats, ridge: float) -> Floats:
+    """Solve (ridge + W H) step = -(W gradient + ridge moved), with W = H / (H + noise); W = 1 without noise.
+
+    Where exact sums say that the loss bends down, a step goes as far as if it bent up as much: down the slope.
+    """
     gradient = answer["gradient"] * query.reach
     noise = float(answer.variance("gradient").max(initial=0.0)) * query.reach**2
     curvature = _matrices(query, answer["curvature"] * query.reach**2)
@@ -110,11 +147,10 @@ def _step(query: ScalingGradient, answer: Answer, moved: Floats, ridge: float, d
     pulls = gradient.reshape(-1, blocks).T if blocks > 1 else gradient[None]
     drawn = moved.reshape(-1, blocks).T if blocks > 1 else moved[None]
     values, vectors = np.linalg.eigh(curvature)
-    values = np.maximum(values, 0.0)
-    trust = np.divide(values, values + noise, out=np.zeros_like(values), where=values + noise > 0)
+    values = np.maximum(values, 0.0) if noise else np.abs(values)
+    trust = values / (values + noise) if noise else np.ones_like(values)
     turned = [np.einsum("bij,bi->bj", vectors, part) for part in (pulls, drawn)]
-    stiffness = ridge + trust * values + damping * values.mean()
-    along = -(trust * turned[0] + ridge * turned[1]) / stiffness
+    along = -(trust * turned[0] + ridge * turned[1]) / (ridge + trust * values)
     step: Floats = np.einsum("bij,bj->bi", vectors, along)
     return step.T.reshape(-1) if blocks > 1 else step[0]
 

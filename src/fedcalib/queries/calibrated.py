@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.query import Block, Query, RecordQuery, Rows
-from fedcalib.records import Records
-from fedcalib.types import Array
+from fedcalib.randomness import Randomness
+from fedcalib.records import Federation, Records
+from fedcalib.types import Array, Floats
 
 
 @final
@@ -32,6 +35,13 @@ class Calibrated(RecordQuery):
     def rows(self, records: Records) -> Rows:
         """Calibrate, then say what each record adds."""
         return self.query.rows(self.before.over(records))
+
+    def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
+        """Calibrate a slice of records at a time, and let the question sum them in its own way."""
+        total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
+        for chunk in federation.records.chunks():
+            total += self.query.total(Federation.of([self.before.over(chunk)]), randomness, scale)
+        return total
 
     @property
     def sufficient(self) -> Query:

@@ -10,23 +10,27 @@ from typing import Final, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.families.family import Family
+from fedcalib.families.derivatives import Derivatives
+from fedcalib.families.family import Family, bounded_logits
 from fedcalib.query import Block, Bound, RecordQuery, Rows
-from fedcalib.records import Records, softmax
-from fedcalib.types import Floats, Ints
+from fedcalib.records import Records
+from fedcalib.types import Array, Floats, Ints
 
-_AT_ONCE = 512  # records: their derivatives are classes x parameters each
+_AT_ONCE = 1 << 15  # logits: what is worked on stays in cache
+_CELLS = 1 << 20  # of rows at a time
+_LARGEST = 1e6  # parameters beyond would leave floating point
+_WITHIN = 1 - 1e-12  # rounding must not carry a row beyond its bound
 WORST: Final = 30.0  # a record's log loss counts for no more
-FULL: Final = 64  # parameters up to which all their curvature is sent
+FULL: Final = 512  # parameters up to which all their curvature is sent
 
 
 @final
 @dataclass(frozen=True)
 class ScalingGradient(RecordQuery):
-    """The log loss at a family's parameters, its gradient, and the Gauss-Newton curvature.
+    """The log loss at a family's parameters, its gradient, and its curvature.
 
     A record's gradient is cut to the L2 norm `reach` and divided by it; its curvature likewise by the square of it. So
-    both blocks have L2 = 1, attained by any record that is cut, Linf = 1 and L1 = sqrt(size). Up to 64 parameters the
+    both blocks have L2 = 1, attained by any record that is cut, Linf = 1 and L1 = sqrt(size). Up to 512 parameters the
     curvature is the upper triangle of a matrix; beyond, the three numbers of each class's factor and shift. The loss is
     cut at `WORST` and divided by it: every norm is 1, attained by a record that is certain and wrong.
     """
@@ -36,8 +40,10 @@ class ScalingGradient(RecordQuery):
     reach: float
 
     def __post_init__(self) -> None:
-        if not self.reach > 0 or not np.isfinite(self.parameters).all() or len(self.parameters) % 2:
-            raise InputError("Expected a reach above 0 and finite parameters, two a class, found others.")
+        if not self.reach > 0 or len(self.parameters) % 2:
+            raise InputError("Expected a reach above 0 and parameters, two a class, found others.")
+        if not np.abs(self.parameters).max(initial=0.0) <= _LARGEST:
+            raise InputError(f"Expected parameters from {-_LARGEST:g} to {_LARGEST:g}, found one beyond.")
 
     @property
     def pairs(self) -> tuple[Ints, Ints]:
@@ -52,7 +58,8 @@ class ScalingGradient(RecordQuery):
     @property
     def blocks(self) -> Mapping[str, Block]:
         """One cell a parameter, one a pair."""
-        size, pairs = len(self.parameters), len(self.pairs[0])
+        size = len(self.parameters)
+        pairs = size * (size + 1) // 2 if size <= FULL else size // 2 * 3
         return {
             "gradient": Block((size,), Bound(sqrt(size), 1.0, 1.0)),
             "curvature": Block((pairs,), Bound(sqrt(pairs), 1.0, 1.0), weight=0.25),
@@ -61,37 +68,62 @@ class ScalingGradient(RecordQuery):
 
     def rows(self, records: Records) -> Rows:
         """Touch every cell, some records at a time."""
-        parts = [self._rows(part) for part in records.chunks(_AT_ONCE)]
+        parts = [self._rows(part) for part in records.chunks(self._few)]
         return Rows(None, np.concatenate(parts) if parts else np.zeros((0, self.size)))
 
-    def _rows(self, records: Records) -> Floats:
-        logits = np.clip(np.asarray(records.logits, dtype=np.float64), -1e6, 1e6)
-        parameters = np.array(self.parameters)
-        if len(parameters) <= FULL:
-            gradient, curvature = self._all_pairs(parameters, logits, records.labels)
-        else:
-            gradient, blocks = self.family.by_class(parameters, logits, records.labels)
-            curvature = blocks.reshape(len(blocks), -1)
-        own = self.family.artifact(parameters, records.classes).from_logits(logits)[
-            np.arange(len(logits)), records.labels
-        ]
-        loss = np.minimum(-np.log(np.maximum(own, 1e-300)) / WORST, 1.0)
-        return np.concatenate([_cut(gradient, self.reach), _cut(curvature, self.reach**2), loss[:, None]], axis=1)
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        """Sum without writing the rows out; on a grid each row has to be cut on its own."""
+        total: Array = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
+        if scale is None:
+            for part in records.chunks(max(_AT_ONCE // records.classes, 16)):
+                total += self._sum(self._derivatives(part))
+            return total
+        for part in records.chunks(self._few):
+            total += Rows(None, self._rows(part)).sum(self.size, scale)
+        return total
 
-    def _all_pairs(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Give each record's gradient, and the covariance of the slopes under its probabilities, pair by pair."""
-        mapped, slopes = self.family.jacobian(parameters, logits)
-        probs = softmax(mapped)
-        mean = np.einsum("ij,ijk->ik", probs, slopes)
-        centred = (slopes - mean[:, None, :]) * np.sqrt(probs)[:, :, None]
-        first, second = self.pairs
-        curvature: Floats = np.matmul(centred.transpose(0, 2, 1), centred)[:, first, second]
-        return mean - slopes[np.arange(len(labels)), labels], curvature
+    @property
+    def _few(self) -> int:
+        """Say how many full rows to hold at a time."""
+        return max(_CELLS // self.size, 1)
+
+    def _derivatives(self, records: Records) -> Derivatives:
+        return self.family.derivatives(np.array(self.parameters), bounded_logits(records), records.labels)
+
+    def _rows(self, records: Records) -> Floats:
+        here = self._derivatives(records)
+        gradient = here.gradient.T
+        if gradient.shape[1] <= FULL:
+            curvature = here.curvature()[self.pairs].T
+        else:
+            curvature = here.curvature_by_class.reshape(-1, len(records)).T
+        return np.concatenate(
+            [_cut(gradient, self.reach), _cut(curvature, self.reach**2), _loss(here)[:, None]], axis=1
+        )
+
+    def _sum(self, here: Derivatives) -> Floats:
+        gradient = here.gradient
+        pulled = gradient @ _share(np.sqrt(np.einsum("ij,ij->j", gradient, gradient)), self.reach)
+        if len(gradient) <= FULL:
+            bent = here.summed_curvature(_share(here.curvature_norms(), self.reach**2))[self.pairs]
+        else:
+            by_class = here.curvature_by_class.reshape(-1, gradient.shape[1])
+            bent = by_class @ _share(np.sqrt(np.einsum("ij,ij->j", by_class, by_class)), self.reach**2)
+        return np.concatenate([pulled, bent, [_loss(here).sum()]])
 
 
 def _cut(rows: Floats, reach: float) -> Floats:
     """Shorten rows to the reach, in units of it."""
-    finite = np.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
-    norms = np.linalg.norm(finite, axis=1, keepdims=True)
-    shortened: Floats = finite / np.maximum(norms, reach) * (1 - 1e-12)
-    return shortened
+    return rows * _share(np.linalg.norm(rows, axis=1), reach)[:, None]
+
+
+def _share(norms: Floats, reach: float) -> Floats:
+    """Say by what to multiply rows of such norms to shorten them to the reach, in units of it."""
+    shares: Floats = _WITHIN / np.maximum(norms, reach)
+    return shares
+
+
+def _loss(here: Derivatives) -> Floats:
+    """Cut each record's loss to what it may count."""
+    cut: Floats = np.minimum(here.loss / WORST, 1.0)
+    return cut
