@@ -11,7 +11,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
 from fedcalib.families.derivatives import Derivatives, SoftmaxDerivatives
-from fedcalib.families.family import Family, bounded_logits, log_loss
+from fedcalib.families.family import Family, bounded_logits, log_loss, log_losses
 from fedcalib.families.temperatures import Slice, best_logarithms, slices
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation
@@ -109,6 +109,12 @@ class VectorFamily(Family):
         pull[labels, records] -= 1
         return SoftmaxDerivatives(np.log(mass) - own, lever, pull, probs * (1 - probs), probs)
 
+    def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
+        """Give each record's loss and slope, each record with parameters of its own."""
+        scale, shift = np.split(parameters, 2, axis=1)
+        value, residual = log_losses(scale * logits + shift, labels)
+        return value, np.concatenate([residual * logits, residual], axis=1)
+
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make a vector scaling of it."""
         scale, shift = np.split(parameters, 2)
@@ -130,6 +136,15 @@ class MatrixFamily(Family):
         matrix, shift = parameters[: classes * classes].reshape(classes, classes), parameters[classes * classes :]
         value, residual = log_loss(logits @ matrix.T + shift, labels)
         return value, np.concatenate([(residual.T @ logits).reshape(-1), residual.sum(axis=0)])
+
+    def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
+        """Give each record's loss and slope, each record with parameters of its own."""
+        n, classes = logits.shape
+        matrices = parameters[:, : classes * classes].reshape(n, classes, classes)
+        moved = np.einsum("nij,nj->ni", matrices, logits) + parameters[:, classes * classes :]
+        value, residual = log_losses(moved, labels)
+        outer = (residual[:, :, None] * logits[:, None, :]).reshape(n, -1)
+        return value, np.concatenate([outer, residual], axis=1)
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make a matrix scaling of it."""

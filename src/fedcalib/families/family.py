@@ -9,6 +9,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.families.derivatives import Derivatives
+from fedcalib.families.side_by_side import fit_side_by_side
 from fedcalib.randomness import Randomness
 from fedcalib.records import Federation, Records
 from fedcalib.types import Floats, Ints
@@ -42,30 +43,23 @@ class Family(ABC):
             f"Expected a family that sums of gradients can train, found {type(self).__name__}; train it by local fits."
         )
 
+    def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
+        """Give each record's loss, (n,), and slope, (n, size), each record with parameters of its own, (n, size)."""
+        raise InputError(f"Expected a family that clients can fit side by side, found {type(self).__name__}.")
+
     def fit_each(
         self, parameters: Floats, federation: Federation, *, ridge: float, steps: int, randomness: Randomness
     ) -> Floats:
         """Improve parameters on each client's own records, (clients, size); a client without records keeps them."""
-        fitted = np.tile(parameters, (len(federation), 1))
-        for client, records in enumerate(federation.clients()):
-            if len(records):
-                rng = randomness.derive("term", client).generator()
-                logits = bounded_logits(records)
-                fitted[client] = self.fit(parameters, logits, records.labels, ridge=ridge, steps=steps, rng=rng)
-        return fitted
+        held = bounded_logits(federation.records), federation.records.labels, federation.offsets
+        return fit_side_by_side(self.record_losses, parameters, held, ridge=ridge, steps=steps)
 
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
     ) -> Floats:
         """Improve parameters on one client's records, drawn by `ridge` toward where they started."""
-        from scipy.optimize import minimize
-
-        def objective(moved: Floats) -> tuple[float, Floats]:
-            value, slope = self.loss(moved, logits, labels)
-            off = moved - parameters
-            return value + ridge / 2 * float(off @ off), slope + ridge * off
-
-        found: Floats = minimize(objective, parameters, jac=True, method="L-BFGS-B", options={"maxiter": steps}).x
+        held = logits, labels, np.array([0, len(labels)])
+        found: Floats = fit_side_by_side(self.record_losses, parameters, held, ridge=ridge, steps=steps)[0]
         return found
 
 
@@ -76,10 +70,17 @@ def bounded_logits(records: Records) -> Floats:
 
 def log_loss(logits: Floats, labels: Ints) -> tuple[float, Floats]:
     """Sum the log loss of logits, with its gradient in them: probabilities minus labels, (n, classes)."""
+    value, residual = log_losses(logits, labels)
+    return float(value.sum()), residual
+
+
+def log_losses(logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
+    """Give each record's log loss of its logits, (n,), with the same gradient."""
     shifted = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
     exponentials = np.exp(shifted)
     mass = exponentials.sum(axis=1)
     rows = np.arange(len(labels))
     residual: Floats = exponentials / mass[:, None]
     residual[rows, labels] -= 1
-    return float((np.log(mass) - shifted[rows, labels]).sum()), residual
+    value: Floats = np.log(mass) - shifted[rows, labels]
+    return value, residual

@@ -12,8 +12,9 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector, Sorted, softplus
 from fedcalib.errors import InputError
 from fedcalib.families.derivatives import Derivatives, GapDerivatives
-from fedcalib.families.family import Family, log_loss
-from fedcalib.records import softmax
+from fedcalib.families.family import Family, bounded_logits, log_losses
+from fedcalib.randomness import Randomness
+from fedcalib.records import Federation, softmax
 from fedcalib.types import Floats, Ints
 
 _ONE = log(expm1(1.0))  # softplus of it is 1: the identity
@@ -26,8 +27,14 @@ def gap_loss(ranked: Sorted, raw: Floats, labels: Ints) -> tuple[float, Floats]:
 
     A gap lifts all classes above it, so its gradient adds up their residuals from the top down.
     """
+    value, slope = gap_losses(ranked, raw, labels)
+    return float(value.sum()), slope
+
+
+def gap_losses(ranked: Sorted, raw: Floats, labels: Ints) -> tuple[Floats, Floats]:
+    """Give each record's log loss of stretched gaps, with the same gradient."""
     place = np.argmax(ranked.order == labels[:, None], axis=1)
-    value, residual = log_loss(ranked.stretched(softplus(raw)), place)
+    value, residual = log_losses(ranked.stretched(softplus(raw)), place)
     sigmoid = 0.5 * (1 + np.tanh(raw / 2))
     slope: Floats = ranked.gaps * sigmoid * np.cumsum(residual, axis=1)[:, :-1]
     return value, slope
@@ -73,6 +80,18 @@ class OrderPreservingVectorFamily(Family):
         loss = np.log(np.exp(stretched - stretched[:, :1]).sum(axis=1)) + stretched[:, 0]
         loss -= stretched[np.arange(len(labels)), place]
         return GapDerivatives(loss, lever, pull, bend, lifts, likely, above.T, (lift**2 * (1 + values**2)).T)
+
+    def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
+        """Give each record's loss and slope, each record with parameters of its own."""
+        ranked = Sorted.of(logits)
+        slope, shift = np.split(parameters, 2, axis=1)
+        above, values = ranked.order[:, :-1], ranked.values[:, :-1]
+        raw = np.take_along_axis(slope, above, axis=1) * values + np.take_along_axis(shift, above, axis=1)
+        value, lift = gap_losses(ranked, raw, labels)
+        out = np.zeros_like(parameters)
+        np.put_along_axis(out, above, lift * values, axis=1)
+        np.put_along_axis(out, above + logits.shape[1], lift, axis=1)
+        return value, out
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         """Make an order-preserving map of it."""
@@ -137,6 +156,18 @@ class OrderPreservingNetworkFamily(Family):
             parts = [(back.T @ given).reshape(-1), back.sum(axis=0), *parts]
             back = (back @ matrix) * (given > 0)
         return value, np.concatenate(parts)
+
+    def fit_each(
+        self, parameters: Floats, federation: Federation, *, ridge: float, steps: int, randomness: Randomness
+    ) -> Floats:
+        """Train each client's network in turn, on batches that it draws itself."""
+        fitted = np.tile(parameters, (len(federation), 1))
+        for client, records in enumerate(federation.clients()):
+            if len(records):
+                rng = randomness.derive("term", client).generator()
+                logits = bounded_logits(records)
+                fitted[client] = self.fit(parameters, logits, records.labels, ridge=ridge, steps=steps, rng=rng)
+        return fitted
 
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator

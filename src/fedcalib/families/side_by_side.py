@@ -113,7 +113,8 @@ class _Past:
     def direction(self, slope: Floats) -> Floats:
         """Turn slopes into steps: against the slope at first, then as the past has bent."""
         if not self.steps:
-            return -slope / np.maximum(np.linalg.norm(slope, axis=1, keepdims=True), 1.0)
+            first: Floats = -slope / np.maximum(np.linalg.norm(slope, axis=1, keepdims=True), 1.0)
+            return first
         way, shares = -slope, []
         inner = [np.einsum("ij,ij->i", step, bend) for step, bend in zip(self.steps, self.bends, strict=True)]
         sound = [np.where(value > 1e-12, 1 / np.maximum(value, 1e-12), 0.0) for value in inner]
