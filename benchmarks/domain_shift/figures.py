@@ -1,15 +1,14 @@
-"""The figure panels in the published layout, one picture a corruption: sources, samples a source, epsilon.
+"""The figure panels in the published layout, one picture a corruption and severity: sources, samples, epsilon.
 
 Run with `python -m benchmarks.domain_shift.figures`; writes figures/*.png beside itself.
 """
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from typing import Any
 
-from benchmarks.domain_shift.data import corruptions
+from benchmarks.domain_shift import tables
 from benchmarks.domain_shift.run import HERE, RESULTS
 
 SHOWN = (
@@ -34,14 +33,13 @@ AXES = {"sources": "number of sources", "samples": "samples a source", "epsilon"
 def lines(corruption: str, severity: int) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Read one corruption's points: by panel and method, pairs of place and error."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    with RESULTS.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["corruption"] == corruption and int(row["severity"]) == severity:
-                found[row["panel"]][row["method"]].append((float(row[row["panel"]]), float(row["ece"])))
+    for row in tables.lines(RESULTS):
+        if row["corruption"] == corruption and int(row["severity"]) == severity:
+            found[row["panel"]][row["method"]].append((float(row[row["panel"]]), float(row["ece"])))
     return found
 
 
-def draw(corruption: str, severity: int = 5) -> None:
+def draw(corruption: str, severity: int) -> None:
     """Draw the three panels of one corruption."""
     from matplotlib.figure import Figure
 
@@ -63,9 +61,9 @@ def draw(corruption: str, severity: int = 5) -> None:
 
 
 def main() -> None:
-    """Draw every corruption."""
-    for corruption in corruptions():
-        draw(corruption)
+    """Draw every corruption at every severity that there are results for."""
+    for corruption, severity in sorted({(row["corruption"], int(row["severity"])) for row in tables.lines(RESULTS)}):
+        draw(corruption, severity)
 
 
 if __name__ == "__main__":

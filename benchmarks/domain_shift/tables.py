@@ -1,121 +1,117 @@
-"""Tables of the study, from its results: `python -m benchmarks.domain_shift.tables` prints them as markdown.
+"""Tables of the sweep: Table 1 and Table 7 of the publication, from results.csv.
 
-Table 1 and 7: median and mean over all settings of a severity, with intervals by resampling corruptions. Tables 4 to 6
-of the publication, without privacy: every severity of the one data set that can be had.
+Median and mean over all settings of a severity, with intervals by resampling corruptions.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.domain_shift import contenders as c
-from benchmarks.domain_shift.data import SEVERITIES, clean, corrupted, corruptions
-from benchmarks.domain_shift.pool import LADDER, Pool, Trials
-from benchmarks.domain_shift.run import HERE, METHODS, OURS, PUBLISHED, RESULTS, WIDER
+from benchmarks.domain_shift.run import METHODS, OURS, PUBLISHED, RESULTS, WIDER
 from fedcalib.types import Floats
 
-FEWER = HERE / "results_thin.csv"
 RESAMPLES = 2000
+DEFAULT = next(iter(OURS))
 
 
-def errors(path: Path, severity: int, column: str = "ece") -> dict[str, Floats]:
-    """Read a severity's results: by method, (corruptions, settings)."""
-    held: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+@cache
+def lines(path: Path) -> list[dict[str, str]]:
+    """Read a file of results."""
     with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if int(row["severity"]) == severity:
-                held[row["method"]][row["corruption"]].append(float(row[column]))
-    return {method: np.array(list(by.values())) for method, by in held.items()}
+        return list(csv.DictReader(file))
 
 
-def interval(table: Floats, rng: np.random.Generator) -> tuple[float, float]:
-    """Bound the median over all settings by resampling corruptions, 95%."""
-    drawn = rng.integers(len(table), size=(RESAMPLES, len(table)))
-    medians = np.median(table[drawn].reshape(RESAMPLES, -1), axis=1)
-    low, high = np.quantile(medians, [0.025, 0.975])
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Lay out a table whose first columns hold words and whose others hold numbers."""
+    rule = "|" + "---|" * words + "--:|" * (len(head) - words)
+    return "\n".join(["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def errors(severity: int, column: str = "ece") -> dict[str, dict[str, list[float]]]:
+    """Give a severity's results: by method and corruption, in the order of the settings."""
+    held: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in lines(RESULTS):
+        if int(row["severity"]) == severity:
+            held[row["method"]][row["corruption"]].append(float(row[column]))
+    return held
+
+
+def tabled(severity: int, column: str = "ece") -> dict[str, Floats]:
+    """Give a severity's results: by method, (corruptions, settings)."""
+    return {method: np.array(list(by.values())) for method, by in errors(severity, column).items()}
+
+
+def resampled(*tables: Floats) -> list[list[Floats]]:
+    """Draw corruptions anew, the same for all tables."""
+    drawn = np.random.default_rng(0).integers(len(tables[0]), size=(RESAMPLES, len(tables[0])))
+    return [[table[rows] for table in tables] for rows in drawn]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Give the middle 95%."""
+    low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
 
 
-def overall(path: Path, severity: int) -> str:
+def overall(severity: int) -> str:
     """Lay out median and mean of every method over all settings of a severity."""
-    found, briers = errors(path, severity), errors(path, severity, "brier")
-    rng = np.random.default_rng(0)
-    lines = [
-        "| method | median ECE | 95% over corruptions | mean ECE | mean Brier, top label |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for method in METHODS:
-        low, high = interval(found[method], rng)
-        name = f"**{method}**" if method == "Ours: AccT" else method
-        lines.append(
-            f"| {name} | {np.median(found[method]):.4f} | {low:.4f} to {high:.4f} | {found[method].mean():.4f} | "
-            f"{briers[method].mean():.4f} |"
-        )
-    return "\n".join(lines)
+    found, briers = tabled(severity), tabled(severity, "brier")
+    rows = [_row(name, found[name], found[DEFAULT], briers[name]) for name in METHODS]
+    return markdown(
+        ("method", "median ECE", "95%", "mean ECE", "95%", "mean Brier, top label", "ours is lower in"), rows
+    )
 
 
-def ratio(path: Path, severity: int) -> str:
+def _row(name: str, table: Floats, ours: Floats, brier: Floats) -> tuple[str, ...]:
+    draws = [one for (one,) in resampled(table)]
+    medians, means = interval([float(np.median(one)) for one in draws]), interval([float(one.mean()) for one in draws])
+    return (
+        f"**{name}**" if name == DEFAULT else name,
+        f"{np.median(table):.4f}",
+        "{:.4f} to {:.4f}".format(*medians),
+        f"{table.mean():.4f}",
+        "{:.4f} to {:.4f}".format(*means),
+        f"{brier.mean():.4f}",
+        "" if name == DEFAULT else f"{(ours < table).mean():.0%}",
+    )
+
+
+def ratio(severity: int) -> str:
     """Compare our default with the best published method, wide bracket or not, by median; with an interval."""
-    found = errors(path, severity)
+    found = tabled(severity)
     private = [name for name in (*PUBLISHED, *WIDER) if not name.startswith(("One source", "No "))]
     best = min(private, key=lambda name: float(np.median(found[name])))
-    ours = next(iter(OURS))
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(len(found[best]), size=(RESAMPLES, len(found[best])))
-    ratios = [np.median(found[best][rows]) / np.median(found[ours][rows]) for rows in drawn]
-    low, high = np.quantile(ratios, [0.025, 0.975])
-    exact = np.median(found[best]) / np.median(found[ours])
-    return f"{best} / {ours}: {exact:.2f} ({low:.2f} to {high:.2f})"
+    ratios = [float(np.median(theirs) / np.median(ours)) for theirs, ours in resampled(found[best], found[DEFAULT])]
+    exact = np.median(found[best]) / np.median(found[DEFAULT])
+    low, high = interval(ratios)
+    told = f"{best} / {DEFAULT}: {exact:.2f} ({low:.2f} to {high:.2f} over corruptions)"
+    return f"Best published private method against our default, by median: {told}."
 
 
-def by_corruption(path: Path, severity: int) -> str:
+def by_corruption(severity: int) -> str:
     """Lay out the median of the main methods by corruption."""
-    found = errors(path, severity)
-    names = [*PUBLISHED, "Acc-T, wide", "Ours: AccT", "Ours: SourceBinning"]
-    lines = ["| corruption | " + " | ".join(names) + " |", "|---" + "|--:" * len(names) + "|"]
-    for place, corruption in enumerate(corruptions()):
-        cells = (f"{np.median(found[name][place]):.4f}" for name in names)
-        lines.append(f"| {corruption.replace('_', ' ')} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    names = [*PUBLISHED, "Acc-T, wide", DEFAULT, "Ours: SourceBinning", "Pooled, not private"]
+    found = errors(severity)
+    rows = [
+        [corruption.replace("_", " "), *(f"{np.median(found[name][corruption]):.4f}" for name in names)]
+        for corruption in sorted(found[DEFAULT])
+    ]
+    return markdown(["corruption", *names], rows)
 
 
-def without_privacy(severity: int) -> str:
-    """Lay out what each criterion reaches without noise, fitted on half of the records and measured on the rest."""
-    lines = ["| corruption | accuracy | no recalibration | NLL-T | Acc-T | ECE-T |", "|---" + "|--:" * 5 + "|"]
-    for name in [*corruptions(), "clean"]:
-        pool = Pool(*(clean() if name == "clean" else corrupted(name, severity)))
-        trials = Trials(pool, 1, len(pool) // 2, 5, np.random.default_rng(0))
-        cells = [f"{pool.right.mean():.3f}", f"{c.Nothing().measures(trials, 1.0)[0].mean():.4f}"]
-        cells += [f"{trials.measured(best(trials, criterion))[0].mean():.4f}" for criterion in ("nll", "acc", "ece")]
-        lines.append(f"| {name.replace('_', ' ')} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def best(trials: Trials, criterion: str) -> Floats:
-    """Find the best rung of a coarse ladder in every trial, by one criterion, without noise."""
-    look = {
-        "nll": lambda rows: trials.losses(rows, np.inf),
-        "acc": lambda rows: np.abs(trials.gaps(rows)),
-        "ece": lambda rows: np.abs(trials.binned(rows)).sum(axis=1),
-    }[criterion]
-    rungs = trials.pool.rows(LADDER[::8])
-    values = np.stack([look(np.full(len(trials), rung)) for rung in rungs])
-    return rungs[values.argmin(axis=0)]
-
-
-def main() -> None:
-    """Print every table that there are results for."""
-    for path, severity in ((RESULTS, 5), (FEWER, 3), (FEWER, 1)):
-        if path.exists() and len(next(iter(errors(path, severity).values()), ())) == len(corruptions()):
-            print(f"\n## Severity {severity} ({path.name})\n\n{overall(path, severity)}\n")
-            print(f"Best published against ours: {ratio(path, severity)}\n\n{by_corruption(path, severity)}")
-    for severity in SEVERITIES:
-        print(f"\n## Without privacy, severity {severity}\n\n{without_privacy(severity)}")
-
-
-if __name__ == "__main__":
-    main()
+def published(severity: int) -> str:
+    """Lay the published figures beside ours of the same methods, median and mean."""
+    found = tabled(severity)
+    held = [row for row in lines(RESULTS.with_name("expected.csv")) if int(row["severity"]) == severity]
+    rows = []
+    for row in held:
+        own = found[row["method"]]
+        here = f"{np.median(own):.4f} / {own.mean():.4f}"
+        rows.append((row["method"], f"{float(row['median']):.4f} / {float(row['mean']):.4f}", here))
+    return markdown(("median / mean ECE", f"published, {held[0]['data']}-C", "here, bracket [0.5, 3]"), rows)
