@@ -62,19 +62,43 @@ class ClassGaussians(Artifact):
     def shrunk(self, least: float = 0.05) -> ClassGaussians:
         """Draw covariances together: each class toward all classes', and that toward a multiple of the identity.
 
-        A class's own covariance counts by its records, fewer where noise outweighs the chance in them; what noise left
-        without an eigenvalue above zero is lifted to a hundred-millionth of the largest.
+        Each counts by how far it stands out from what it is drawn to, beside how far chance and privacy noise alone
+        would have taken it (Ledoit and Wolf 2004). Eigenvalues below what noise may make of zero are lifted to that,
+        so that no direction looks sharper than it was measured; the least is a hundred-millionth of the largest.
         """
-        features = self.means.shape[1]
         worth = np.where(self.counts >= 1.5, self.counts - 1, 0.0)
         pooled = np.tensordot(worth, self.covariances, 1) / max(worth.sum(), 1.0)
-        typical = max(_trace(pooled) / features, 1e-12)
-        seen = worth / (1 + self.noise / np.maximum(self.counts, 1) / typical**2)
-        share = min(1.0, max(least, features / max(seen.sum(), 1e-12)))
-        base = (1 - share) * pooled + share * typical * _identity(self.covariances[0])
-        own = (seen / (seen + features)).reshape(-1, *[1] * (self.covariances.ndim - 1))
-        mixed = own * self.covariances + (1 - own) * base
-        return ClassGaussians(self.counts, self.means, _lifted(mixed, typical), self.noise, self.representation)
+        typical = max(_trace(pooled) / len(pooled), 1e-12)
+        even, everyone = typical * _identity(pooled), max(float(self.counts.sum()), 1.0)
+        share = max(
+            least, 1 - self._trust(pooled - even, pooled, max(worth.sum(), 1.0), self.noise.sum() / everyone**2)
+        )
+        base = (1 - share) * pooled + share * even
+        noise = self.noise / np.maximum(self.counts, 1.0) ** 2
+        own = np.array(
+            [
+                self._trust(each - base, base, records, own_noise) if records else 0.0
+                for each, records, own_noise in zip(self.covariances, worth, noise, strict=True)
+            ]
+        )
+        mixed = base + own.reshape(-1, *[1] * pooled.ndim) * (self.covariances - base)
+        floor = own * self._swing(noise) + (1 - own) * (1 - share) * self._swing(self.noise.sum() / everyone**2)
+        lifted = _lifted(mixed, np.maximum(floor, 1e-8 * typical))
+        return ClassGaussians(self.counts, self.means, lifted, self.noise, self.representation)
+
+    def _trust(self, apart: Floats, like: Floats, records: float, noise: float) -> float:
+        """Say how much of a covariance's distance from another is more than chance and noise make, from 0 to 1."""
+        features = len(like)
+        full = like.ndim == 2
+        chance = (_trace(like) ** 2 + float(np.sum(like**2)) if full else 2 * float(np.sum(like**2))) / records
+        blurred = noise * (features * (features + 1) / 2 if full else features)
+        return float(np.clip(1 - (chance + blurred) / max(float(np.sum(apart**2)), 1e-300), 0.0, 1.0))
+
+    def _swing(self, noise: Floats | float) -> Floats:
+        """Say how large an eigenvalue noise alone makes: sqrt(2 d) deviations of an entry of a random matrix."""
+        width = 2 * self.means.shape[1] if self.covariances.ndim == 3 else 4
+        swing: Floats = np.sqrt(width * np.asarray(noise))
+        return swing
 
     def sample(self, counts: Ints, rng: np.random.Generator) -> tuple[Floats, Ints]:
         """Draw so many virtual features of each class, with their labels; absent classes give none."""
@@ -111,14 +135,14 @@ def _identity(like: Floats) -> Floats:
     return np.eye(len(like)) if like.ndim == 2 else np.ones(len(like))
 
 
-def _lifted(covariances: Floats, typical: float) -> Floats:
-    """Lift eigenvalues that noise or rounding left too low."""
+def _lifted(covariances: Floats, floor: Floats) -> Floats:
+    """Lift eigenvalues that noise or rounding left too low, class by class."""
     if covariances.ndim == 2:
-        floor = 1e-8 * np.maximum(covariances.max(axis=1, keepdims=True), typical)
-        higher: Floats = np.maximum(covariances, floor)
+        least = np.maximum(floor[:, None], 1e-8 * covariances.max(axis=1, keepdims=True))
+        higher: Floats = np.maximum(covariances, least)
         return higher
     values, vectors = np.linalg.eigh((covariances + covariances.transpose(0, 2, 1)) / 2)
-    values = np.maximum(values, 1e-8 * np.maximum(values[:, -1:], typical))
+    values = np.maximum(values, np.maximum(floor[:, None], 1e-8 * values[:, -1:]))
     lifted: Floats = (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1)
     return lifted
 

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fedcalib import datasets, partition
-from fedcalib.artifacts.head import Head
+from fedcalib.artifacts.head import Head, Representation
 from fedcalib.artifacts.trained import Trained
 from fedcalib.cli.request import PrivacyRequest
 from fedcalib.cli.spending import Purse
@@ -70,9 +70,15 @@ class Training:
         if self.repair:
             features = trained.across(fitted)
             width = int(features.records.extra["features"].shape[1])
-            head, _ = self._phase("repair", CCVR(width, start=trained.head), features, _REPAIR, kept)
+            head, _ = self._phase("repair", self._repair(width, trained), features, _REPAIR, kept)
             scored = head.across(scored)
         return Model(trained, head, scored, self._whole(spent))
+
+    def _repair(self, width: int, trained: Trained) -> CCVR:
+        """Repair the trained head; under noise, which grows with the features' length, make one for unit features."""
+        if self.privacy.model().private:
+            return CCVR(width, radius=1.0, representation=Representation(unit=True))
+        return CCVR(width, start=trained.head)
 
     def _phase(
         self, name: str, method: Method[Any], data: Federation, share: float, kept: State
