@@ -31,6 +31,7 @@ _HOME = {
     "ScoreGaps": "queries.reliability",
     "ScoreHistogram": "queries.reliability",
     "TemperatureCurve": "queries.temperature",
+    "TemperatureSlope": "queries.temperature",
     "Clipped": "queries.clipped",
     "NormHistogram": "queries.clipped",
     "ScoreTree": "queries.score_tree",

@@ -15,7 +15,7 @@ def extremes(classes: int) -> list[fc.Records]:
     """Records that go as far as records can: certain and wrong, undecided among 2, 3, ... classes, far apart."""
     rng = np.random.default_rng(0)
     rows: list[np.ndarray] = []
-    for high in (1.0, 3.0, 10.0, 30.0, 60.0, 1e3, 1e5):
+    for high in (1.0, 2.0, 2.4, 2.7, 3.0, 3.4, 10.0, 30.0, 60.0, 1e3, 1e5):
         rows += [high * np.eye(classes)[0], -high * np.eye(classes)[0], np.linspace(0, high, classes)]
         rows += [high * np.linspace(-1, 1, classes)[::-1]]
     for equal in range(2, classes + 1):

@@ -9,14 +9,16 @@ from typing import final
 import numpy as np
 from numpy.polynomial import Polynomial
 
+from fedcalib.answer import Answer
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
-from fedcalib.queries.temperature import TemperatureCurve
+from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
 _NOTHING = 1e-12  # far below a step of any grid
+_GUESS = 0.05  # how far off a root read off a curve may be, in ln b, for want of points
 _SURPRISE = 5.0  # standard deviations of what is left over: a bend has to show before it is believed
 _DROWNED = "nothing was changed: at T = 1 the slope does not stand out from the noise"
 _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole clients
@@ -28,10 +30,13 @@ class OneShotTemperature(Method[Temperature]):
     """Find the temperature at which the summed slope of the log-likelihood is zero.
 
     Clients send the slope at `points` inverse temperatures; the server fits a curve in their logarithm, as simple as
-    the noise suggests, and takes its root. `refinements` more questions around the root, each on a narrower grid, make
-    an exact answer of it where there is no noise. Where the slope at T = 1 is within `doubt` standard deviations of the
-    noise, the model is left as it is, with a warning. `breadth` is how many times the square root of `typical_records`,
-    a public guess at a client's size, a client may add; `weight` is this method's share of a pipeline's budget.
+    the noise suggests, and takes its root. `refinements` more questions ask for the slope and its growth there and take
+    Newton's steps, within the two points of the curve between which it crosses zero: without noise that is the pooled
+    optimum, with noise each step is taken as far as it is known better than what it starts from.
+
+    Where the slope at T = 1 is within `doubt` standard deviations of the noise, the model is left as it is, with a
+    warning. `breadth` is how many times the square root of `typical_records`, a public guess at a client's size, a
+    client may add; `weight` is this method's share of a pipeline's budget.
     """
 
     points: int = 8
@@ -50,19 +55,54 @@ class OneShotTemperature(Method[Temperature]):
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
         """Ask for the curve, find its root, perhaps look closer."""
-        low, high = log(1 / self.highest), log(1 / self.lowest)
+        grid = np.linspace(log(1 / self.highest), log(1 / self.lowest), self.points)
         clip = self.breadth * sqrt(self.points * self.typical_records) / self.reach
-        root, drowned = 0.0, False
-        for _ in range(1 + self.refinements):
-            grid = np.linspace(low, high, self.points)
-            answer = yield TemperatureCurve(tuple(np.exp(grid).tolist()), self.reach, clip, self.weight)
-            noise = float(answer.variance("slope")[0])
-            drowned = drowned or (low <= 0 <= high and not stands_out(grid, answer["slope"], noise, self.doubt))
-            middle = root if low <= root <= high else (low + high) / 2
-            root = crossing(grid, answer["slope"], noise, middle)
-            width = (high - low) / 8
-            low, high = root - width, root + width
-        return Temperature(1.0, _DROWNED) if drowned else Temperature(exp(-root))
+        answer = yield TemperatureCurve(tuple(np.exp(grid).tolist()), self.reach, clip, self.weight)
+        slopes, noise = answer["slope"], float(answer.variance("slope")[0])
+        middle = 0.0 if grid[0] <= 0 <= grid[-1] else float(grid.mean())
+        root = crossing(grid, slopes, noise, middle)
+        found = _Known(root, _bracket(grid, slopes, noise, root), noise / 2)
+        for _ in range(self.refinements):
+            query = TemperatureSlope(exp(found.place), self.reach, schema.classes, self.typical_records, self.weight)
+            found = found.after(query, (yield query))
+        drowned = grid[0] <= 0 <= grid[-1] and not stands_out(grid, slopes, noise, self.doubt)
+        return Temperature(1.0, _DROWNED) if drowned else Temperature(exp(-found.place))
+
+
+@final
+@dataclass(frozen=True)
+class _Known:
+    """Where the root of the slope is thought to be, in ln b, between what, and how noisy the slope was that says so."""
+
+    place: float
+    between: tuple[float, float]
+    noise: float  # variance, in the slope's units
+
+    def after(self, query: TemperatureSlope, answer: Answer) -> _Known:
+        """Take Newton's step as far as the slope heard now is better known than the one before."""
+        slope, noise = float(answer["slope"][0]), float(answer.variance("slope")[0])
+        growth = float(answer["bend"][0]) / (query.inverse * query.reach)  # of the slope with ln b
+        if growth <= 3 * sqrt(float(answer.variance("bend")[0])) / (query.inverse * query.reach):
+            return self
+        before = self.noise + (_GUESS * growth) ** 2
+        gain = before / (before + noise)
+        low, high = (self.place, self.between[1]) if slope < 0 else (self.between[0], self.place)
+        aim = self.place - gain * slope / growth
+        place = aim if low <= aim <= high else (low + high) / 2
+        return _Known(place, (low, high) if noise == 0 else self.between, gain * noise)
+
+
+def _bracket(grid: Floats, slopes: Floats, noise: float, root: float) -> tuple[float, float]:
+    """Say between what the root lies: where exact slopes change sign, or an eighth of a noisy grid to either side.
+
+    Beyond an end of the grid there is half of the grid more.
+    """
+    length = float(grid[-1] - grid[0])
+    if noise > 0:
+        return root - length / 8, root + length / 8
+    falling, rising = grid[slopes < 0], grid[slopes >= 0]
+    low = float(falling[-1]) if falling.size else float(grid[0]) - length / 2
+    return low, float(rising[0]) if rising.size else float(grid[-1]) + length / 2
 
 
 def stands_out(grid: Floats, slopes: Floats, noise: float, doubt: float) -> bool:
