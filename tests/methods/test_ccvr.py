@@ -226,6 +226,31 @@ def test_one_record_of_a_class_borrows_the_others_covariance() -> None:
     assert np.linalg.eigvalsh(found.shrunk().covariances[2]).min() > 0
 
 
+def test_shrinking_brings_covariances_nearer_the_truth() -> None:
+    """Few records, or much noise: the shrunken covariances are nearer the true one than the plain ones."""
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(20, 20)) * np.linspace(0.1, 2, 20)
+    truth = mixing.T @ mixing
+    labels = np.repeat(np.arange(3), [15, 40, 2000])
+    z = rng.normal(size=(len(labels), 20)) @ mixing + 5 * labels[:, None]
+    records = fc.Records.of_logits(np.zeros((len(labels), 3)), labels, features=z)
+    runtime = fc.InProcess(fc.Federation.iid(records, 10, 0))
+    for privacy, radius in ((fc.SecAgg(), 100.0), (fc.DistributedDP(8.0, 1e-5), 60.0)):
+        found = fc.run(FeatureGaussians(20, radius), runtime, privacy, randomness=fc.Simulated(0)).artifact
+        shrunk = found.shrunk()
+        for plain, better in zip(found.covariances[:2], shrunk.covariances[:2], strict=True):
+            assert np.linalg.norm(better - truth) < 0.8 * np.linalg.norm(plain - truth)
+        assert np.linalg.eigvalsh(shrunk.covariances).min() > 0
+
+
+def test_many_exact_records_keep_their_own_covariance() -> None:
+    found = fc.run(FeatureGaussians(5), fc.InProcess(splits(blobs(60_000))[1]), fc.Open()).artifact
+    stretched = ClassGaussians(
+        found.counts, found.means, found.covariances * np.array([1.0, 4.0, 9.0])[:, None, None], found.noise
+    )
+    np.testing.assert_allclose(stretched.shrunk().covariances, stretched.covariances, atol=0.02)
+
+
 def test_virtual_features_have_the_moments_they_are_drawn_from() -> None:
     found = fc.run(FeatureGaussians(5), fc.InProcess(splits(blobs(3000))[1]), fc.Open()).artifact.shrunk()
     drawn, labels = found.sample(np.array([20000, 20000, 20000]), np.random.default_rng(0))
