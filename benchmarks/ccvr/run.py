@@ -66,7 +66,7 @@ def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Head]
         "CCVR, 1000 a class, whitened, Tukey 0.5": Retrained(1000, seed=seed).fit(tukey, None),
         "closed form": ClosedForm().fit(plain, None),
         "closed form, Tukey 0.5": ClosedForm().fit(tukey, None),
-        "closed form, epsilon 8 a record": private(scored, width, seed),
+        "CCVR, 1000 a class, whitened, epsilon 8 a record": private(scored, width, seed),
         "normalised afterwards": start.normalised,
         "oracle: real pooled features": oracle(model, scored.records, seed),
     }
@@ -74,7 +74,7 @@ def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Head]
 
 def private(scored: fc.Federation, width: int, seed: int) -> Head:
     """Repair with differential privacy for each record: features of length one, noise shares from every client."""
-    method = fc.CCVR(width, ClosedForm(), radius=1.0, representation=Representation(unit=True))
+    method = fc.CCVR(width, Retrained(1000, seed=seed), radius=1.0, representation=Representation(unit=True))
     private = fc.DistributedDP(epsilon=8.0, delta=1e-5)
     return fc.run(method, fc.InProcess(scored), private, randomness=fc.Simulated(seed)).artifact
 
