@@ -69,6 +69,14 @@ def test_weighted_averages_divide_by_the_total_size() -> None:
     np.testing.assert_allclose(averaged_predictions(models, sizes).over(held).probs, weighted)
 
 
+def test_a_prior_is_a_decay_by_its_share_of_the_records() -> None:
+    federation = fc.Federation.of([data()])
+    plain, decayed = LocalTraining(3, 16, SGD(0.1)), LocalTraining(3, 16, SGD(0.1), decay=8.0 / len(data()))
+    one = alone(NETWORK, federation, plain, weights=NETWORK.start(0), seed=0, prior=8.0)[0]
+    other = alone(NETWORK, federation, decayed, weights=NETWORK.start(0), seed=0)[0]
+    np.testing.assert_array_equal(one.weights, other.weights)
+
+
 def test_ensembles_survive_the_wire_and_refuse_wrong_shares() -> None:
     ensemble = Ensemble.of((Trained(NETWORK, np.ones(8)), Trained(NETWORK, np.zeros(8))))
     again = wire.loads(wire.dumps(ensemble))
