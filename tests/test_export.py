@@ -52,6 +52,8 @@ CALIBRATORS: dict[str, Calibrator] = {
     ),
     "steps": STEPS,
     "steps without mass": EMPTY,
+    "log-odds steps": Steps.of_table(4, RNG.random((4, 16)), fc.EvenLogOdds()),
+    "binary log-odds steps": Steps.of_table(2, RNG.random((1, 12)), fc.EvenLogOdds(6.0)),
     "binary steps": Steps.of_table(2, RNG.random((1, 10))),
     "blend": Blend(STEPS, (0.2, 0.9, 0.0, 1.0)),
     "blend of what changed": Blend(STEPS, (0.2, 0.9, 0.5, 1.0), changed_only=True),

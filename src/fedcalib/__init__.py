@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fedcalib.audit.models import audit_model as audit_model
     from fedcalib.audit.result import Audit as Audit
     from fedcalib.audit.runs import audit_run as audit_run
+    from fedcalib.axes import EvenLogOdds as EvenLogOdds
+    from fedcalib.axes import EvenProbability as EvenProbability
     from fedcalib.cohort import Cohort as Cohort
     from fedcalib.cohort import Disjoint as Disjoint
     from fedcalib.cohort import Everyone as Everyone
@@ -139,6 +141,8 @@ _HOME = {
     "DistributedDP": "privacy.distributed",
     "DomainTemperatures": "methods.domain_temperatures",
     "ECET": "methods.ece_t",
+    "EvenLogOdds": "axes",
+    "EvenProbability": "axes",
     "Everyone": "cohort",
     "FLSWAG": "methods.fl_swag",
     "FeatureGaussians": "methods.ccvr",

@@ -113,6 +113,8 @@ _HOME = {
     "Pipeline": "methods.pipeline",
     "Auto": "methods.auto",
     "ClassShares": "methods.class_shares",
+    "EvenLogOdds": "axes",
+    "EvenProbability": "axes",
     "Unweighted": "methods.weighting",
     "Weighted": "methods.weighting",
     "OneShotTemperature": "methods.one_shot_temperature",

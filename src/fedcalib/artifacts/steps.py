@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator, normalised
-from fedcalib.binning import bin_index
+from fedcalib.axes import EVEN, Axis
 from fedcalib.errors import InputError
 from fedcalib.types import Floats
 
@@ -18,11 +18,12 @@ from fedcalib.types import Floats
 class Steps(Calibrator):
     """A step function a class: probabilities in bin m of class j become `table[j][m]`, then rows are normalised.
 
-    Two classes share one step function, that of class 1.
+    Two classes share one step function, that of class 1. `axis` says where the bins lie.
     """
 
     classes: int
     table: tuple[tuple[float, ...], ...]
+    axis: Axis = EVEN
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.table}
@@ -31,10 +32,10 @@ class Steps(Calibrator):
             raise InputError("Expected one row of values between 0 and 1 a class, all of one length, found others.")
 
     @classmethod
-    def of_table(cls, classes: int, table: Floats) -> Steps:
+    def of_table(cls, classes: int, table: Floats, axis: Axis = EVEN) -> Steps:
         """Take the values as an array, (classes asked, bins)."""
         clipped = np.clip(np.nan_to_num(table, nan=0.0), 0.0, 1.0)
-        return cls(classes, tuple(tuple(row) for row in clipped.tolist()))
+        return cls(classes, tuple(tuple(row) for row in clipped.tolist()), axis)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         """Look each probability up in its class's steps, and normalise."""
@@ -46,9 +47,9 @@ class Steps(Calibrator):
         if probs.shape[1] != self.classes:
             raise InputError(f"Expected {self.classes} classes, found {probs.shape[1]}.")
         if self.classes == 2:
-            one = table[0][bin_index(probs[:, 1], table.shape[1])]
+            one = table[0][self.axis.checked_cells(probs[:, 1], table.shape[1])]
             return np.stack([1 - one, one], axis=1)
-        cells = bin_index(probs, table.shape[1])
+        cells = self.axis.checked_cells(probs, table.shape[1])
         looked: Floats = table[np.arange(self.classes), cells]
         return looked
 

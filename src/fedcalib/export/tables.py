@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 import numpy as np
 
 from fedcalib.artifacts.blend import Blend
@@ -10,6 +12,8 @@ from fedcalib.artifacts.logit_offsets import LogitOffsets
 from fedcalib.artifacts.logit_shifts import LogitShifts
 from fedcalib.artifacts.steps import Steps
 from fedcalib.artifacts.top_label import TopLabelSteps
+from fedcalib.axes import Axis, EvenLogOdds, EvenProbability
+from fedcalib.errors import InputError
 from fedcalib.export.arithmetic import (
     bins,
     both_classes,
@@ -109,7 +113,8 @@ def _(calibrator: LogitOffsets | LogitShifts) -> int | None:
 
 @breaks.register
 def _(calibrator: Steps) -> tuple[float, ...]:
-    return _even(len(calibrator.table[0]))
+    even = isinstance(calibrator.axis, EvenProbability)
+    return _even(len(calibrator.table[0])) if even else ()  # logarithms of two libraries may differ right at an edge
 
 
 @breaks.register
@@ -138,14 +143,34 @@ def _log_odds(graph: Graph, probs: str) -> str:
 
 def _of_cells(graph: Graph, odds: str, table: Floats, reach: float) -> str:
     """Look up what each class's cell of the log-odds holds."""
-    scaled = graph.op("Mul", graph.op("Add", odds, reach), table.shape[1] / (2 * reach))
-    return looked_up(graph, table, graph.cast(graph.op("Clip", scaled, 0.0, float(table.shape[1] - 1)), np.int64))
+    return looked_up(graph, table, _odds_cells(graph, odds, table.shape[1], reach))
+
+
+def _odds_cells(graph: Graph, odds: str, count: int, reach: float) -> str:
+    scaled = graph.op("Mul", graph.op("Add", odds, reach), count / (2 * reach))
+    return graph.cast(graph.op("Clip", scaled, 0.0, float(count - 1)), np.int64)
 
 
 def _raw(steps: Steps, graph: Graph, probs: str) -> str:
     """Look each probability up; with two classes, class 1's tells both."""
     table = np.array(steps.table)
     if steps.classes == 2:
-        one = graph.op("Gather", table[0], bins(graph, graph.columns(probs, 1, 2), table.shape[1]))
-        return both_classes(graph, one)
-    return looked_up(graph, table, bins(graph, probs, table.shape[1]))
+        one = _cells(steps.axis, graph, graph.columns(probs, 1, 2), table.shape[1])
+        return both_classes(graph, graph.op("Gather", table[0], one))
+    return looked_up(graph, table, _cells(steps.axis, graph, probs, table.shape[1]))
+
+
+@singledispatch
+def _cells(axis: Axis, graph: Graph, probs: str, count: int) -> str:
+    """Number the bin of each probability."""
+    raise InputError(f"Expected an axis that can be exported, found {type(axis).__name__}.")
+
+
+@_cells.register
+def _(axis: EvenProbability, graph: Graph, probs: str, count: int) -> str:
+    return bins(graph, probs, count)
+
+
+@_cells.register
+def _(axis: EvenLogOdds, graph: Graph, probs: str, count: int) -> str:
+    return _odds_cells(graph, _log_odds(graph, probs), count, axis.reach)

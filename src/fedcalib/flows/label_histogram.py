@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.artifacts.steps import asked_classes
+from fedcalib.axes import EVEN, Axis
 from fedcalib.method import Flow
 from fedcalib.queries.histogram import LabelHistogram
 from fedcalib.records import Schema
@@ -40,12 +41,14 @@ class LabelHistograms:
         )
 
 
-def label_histograms(schema: Schema, bins: int, rounds: int, clip: float | None) -> Flow[LabelHistograms]:
+def label_histograms(
+    schema: Schema, bins: int, rounds: int, clip: float | None, axis: Axis = EVEN
+) -> Flow[LabelHistograms]:
     """Ask for histograms, `rounds` times, and add them up."""
     counts = np.zeros((asked_classes(schema.classes), 2, bins))
     variance, clients = 0.0, 0
     for _ in range(rounds):
-        answer = yield LabelHistogram(schema.classes, bins, clip)
+        answer = yield LabelHistogram(schema.classes, bins, clip, axis)
         counts += np.stack(list(answer.values.values()))
         variance += max(float(noise.max(initial=0.0)) for noise in answer.variances.values())
         clients += answer.clients or 0

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
+from fedcalib.axes import EVEN, Axis
 from fedcalib.errors import InputError
 from fedcalib.flows.label_histogram import LabelHistograms, label_histograms
 from fedcalib.method import Flow, Method
@@ -25,7 +26,8 @@ class FedBBQ(Method[Calibrator]):
     """Average binnings of 2^`coarsest` to 2^`finest` bins by their Bayesian score, one class against the rest.
 
     The message is FedBin's at the finest resolution; coarser bins are sums of finer ones, so they cost nothing more.
-    A bin's prior is worth `strength` records with the bin's midpoint; published with 2^1 as the coarsest.
+    A bin's prior is worth `strength` records with the bin's midpoint; published with 2^1 as the coarsest. `axis` says
+    where bins lie: published as equal steps of the probability, better with equal steps of the log-odds.
     """
 
     finest: int = 7
@@ -34,6 +36,7 @@ class FedBBQ(Method[Calibrator]):
     strength: float = 2.0
     weighting: Weighting = Unweighted()
     clip: float | None = None
+    axis: Axis = EVEN
 
     def __post_init__(self) -> None:
         if not 0 <= self.coarsest <= self.finest <= 16 or self.rounds < 1 or not self.strength > 0:
@@ -41,17 +44,18 @@ class FedBBQ(Method[Calibrator]):
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Ask for the finest histogram, average all resolutions of it."""
-        counts = yield from label_histograms(schema, 1 << self.finest, self.rounds, self.clip)
-        steps = Steps.of_table(schema.classes, averaged_binnings(counts, self.coarsest, self.strength))
+        counts = yield from label_histograms(schema, 1 << self.finest, self.rounds, self.clip, self.axis)
+        table = averaged_binnings(counts, self.coarsest, self.strength, self.axis)
+        steps = Steps.of_table(schema.classes, table, self.axis)
         return self.weighting.apply(steps, counts)
 
 
-def averaged_binnings(counts: LabelHistograms, coarsest: int, strength: float) -> Floats:
+def averaged_binnings(counts: LabelHistograms, coarsest: int, strength: float, axis: Axis = EVEN) -> Floats:
     """Average the steps of all dyadic resolutions by their score, (classes asked, finest bins)."""
     scores, steps = [], []
     for level in range(coarsest, counts.bins.bit_length()):
         bins = 1 << level
-        score, step = _binning(counts.merged(bins), strength)
+        score, step = _binning(counts.merged(bins), strength, axis)
         scores.append(score)
         steps.append(np.repeat(step, counts.bins // bins, axis=1))
     weights = np.exp(np.array(scores) - np.max(scores, axis=0))  # (levels, classes asked)
@@ -60,12 +64,12 @@ def averaged_binnings(counts: LabelHistograms, coarsest: int, strength: float) -
     return averaged
 
 
-def _binning(counts: LabelHistograms, strength: float) -> tuple[Floats, Floats]:
+def _binning(counts: LabelHistograms, strength: float, axis: Axis) -> tuple[Floats, Floats]:
     """Score one resolution by its marginal likelihood, (classes asked,), and give its posterior means."""
     from scipy.special import gammaln
 
     hits, misses = np.maximum(counts.positives, 0.0), np.maximum(counts.negatives, 0.0)  # after merging, never before
-    middle = np.clip((np.arange(counts.bins) + 0.5) / counts.bins, _EDGE, 1 - _EDGE)
+    middle = np.clip(axis.middles(counts.bins), _EDGE, 1 - _EDGE)
     up, down = strength * middle, strength * (1 - middle)
     held = hits + misses
     evidence = (

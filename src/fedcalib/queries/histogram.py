@@ -8,9 +8,8 @@ from typing import final
 
 import numpy as np
 
-from fedcalib import fast
 from fedcalib.artifacts.steps import asked_classes
-from fedcalib.binning import bin_index_unchecked
+from fedcalib.axes import EVEN, Axis
 from fedcalib.errors import InputError
 from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records
@@ -25,12 +24,14 @@ class LabelHistogram(RecordQuery):
     A record adds one to exactly one of the 2 x bins cells of each class's block: (of the class, bin) or (not, bin). So
     every block is one-hot with L1 = L2 = Linf = 1, attained by every record; all blocks together have L1 = classes and
     L2 = sqrt(classes). With two classes the second class's block tells everything and is the only one asked for.
-    `clip` is the L2 norm to which a client's counts in a block are cut when the client is the unit.
+    `clip` is the L2 norm to which a client's counts in a block are cut when the client is the unit, `axis` says where
+    the bins lie.
     """
 
     classes: int
     bins: int
     clip: float | None = None
+    axis: Axis = EVEN
 
     def __post_init__(self) -> None:
         if self.classes < 2 or self.bins < 1 or self.classes * self.bins > 1 << 26:
@@ -45,7 +46,7 @@ class LabelHistogram(RecordQuery):
     def rows(self, records: Records) -> Rows:
         """Touch one cell a class."""
         asked = np.arange(self.classes - asked_classes(self.classes), self.classes)
-        cells = bin_index_unchecked(records.probs[:, asked[0] :], self.bins)
+        cells = self.axis.cells(records.probs[:, asked[0] :], self.bins)
         cells += 2 * self.bins * np.arange(len(asked))
         cells[records.labels[:, None] != asked] += self.bins
         return Rows(cells, None)
@@ -54,10 +55,10 @@ class LabelHistogram(RecordQuery):
         """Count how many records each bin holds and how many of them are of the class; the rest is not."""
         first = self.classes - asked_classes(self.classes)
         probs = records.probs[:, first:]
-        held = fast.counted(probs, self.bins)
+        held = self.axis.counted(probs, self.bins)
         mine = np.flatnonzero(records.labels >= first)  # with two classes, only class 1 has a block
         label = records.labels[mine] - first
-        own = bin_index_unchecked(probs[mine, label], self.bins) + self.bins * label
+        own = self.axis.cells(probs[mine, label], self.bins) + self.bins * label
         hits = np.bincount(own, minlength=held.size).reshape(held.shape)
         counts: Array = np.stack([hits, held - hits], axis=1).reshape(-1)
         return counts if scale is None else counts * scale.astype(np.int64)
