@@ -27,7 +27,6 @@ HOPELESS: Final = 10.0  # units times epsilon below which the noise on a tempera
 ENOUGH: Final = 250.0  # units times epsilon from which shifts by class are worth a share of the budget
 PLENTY: Final = 750.0  # units times epsilon from which finding out how large clients are is worth a share too
 MANY: Final = 32  # classes beyond which the curvature between pairs of them is too much to ask for
-_SCANT = 75.0  # units times epsilon below which a shorter range of temperatures costs less than its noise saves
 _SHARE = 0.2  # of the budget, for the temperature where shifts by class follow
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
@@ -82,7 +81,7 @@ class Auto(Method[Calibrator]):
         if strength < HOPELESS:
             return ()
         if strength < ENOUGH:
-            return (self._temperature(breadth=1.0, weight=1.0, highest=4.0 if strength >= _SCANT else 3.0),)
+            return (self._temperature(breadth=1.0, weight=1.0, highest=3.0),)
         return self._temperature(2.0, _SHARE), self._by_class(schema.classes)
 
     @property

@@ -12,6 +12,7 @@ from numpy.polynomial import Polynomial
 from fedcalib.answer import Answer
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
+from fedcalib.flows.likely_root import fitted, likely_root, usual
 from fedcalib.method import Flow, Method
 from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope
 from fedcalib.records import Schema
@@ -19,7 +20,6 @@ from fedcalib.types import Floats
 
 _NOTHING = 1e-12  # far below a step of any grid
 _GUESS = 0.05  # how far off a root read off a curve may be, in ln b, for want of points
-_SURPRISE = 5.0  # standard deviations of what is left over: a bend has to show before it is believed
 _DROWNED = "nothing was changed: at T = 1 the slope does not stand out from the noise"
 _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole clients
 
@@ -117,20 +117,17 @@ def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> flo
     """Find where a rising, noisy curve crosses zero; stay within the grid.
 
     A cubic averages the noise best but bends too little for a wide grid. So the degree grows from three until what is
-    left over is no more than the noise explains: without noise the curve goes through every point.
+    left over is no more than the noise explains: without noise the curve goes through every point. With noise the
+    answer is the mean of the crossing's posterior, which a single outlying root of the fitted curve cannot carry away.
     """
     largest = float(np.abs(slopes).max(initial=0.0))
     if largest < _NOTHING:
         return fallback
     centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
     places, scaled, level = (grid - centre) / half, slopes / largest, noise / largest**2
-    curve = Polynomial([0.0])
-    for degree in range(3, len(grid)):
-        curve = Polynomial.fit(places, scaled, degree, domain=[-1, 1])
-        spare = len(grid) - degree - 1
-        if np.square(curve(places) - scaled).sum() <= level * (spare + _SURPRISE * sqrt(2 * spare)):
-            break
-    return float(centre + half * _rising_root(curve))
+    curve = fitted(places, scaled, level)
+    likely = likely_root(places, curve, level, usual(centre, half)) if noise > 0 else None
+    return float(centre + half * (_rising_root(curve) if likely is None else likely))
 
 
 def _rising_root(curve: Polynomial) -> float:

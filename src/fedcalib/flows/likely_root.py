@@ -1,0 +1,66 @@
+"""Where a noisy, rising curve crosses zero, given where such curves usually do."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import Final
+
+import numpy as np
+from numpy.polynomial import Polynomial
+
+from fedcalib.types import Floats
+
+USUAL: Final = log(1.5)  # logarithm of the temperature that over-confident networks need, with a generous
+SPREAD: Final = 0.5  # standard deviation: public knowledge, and no more than a nudge unless noise is large
+_SURPRISE: Final = 5.0  # standard deviations of what is left over: a bend has to show before it is believed
+_FINE: Final = np.linspace(-1, 1, 801)
+_STEPS: Final = 5  # of the fine grid; an answer surer than that is better found by solving
+
+
+def fitted(places: Floats, values: Floats, level: float) -> Polynomial:
+    """Fit a polynomial on [-1, 1], of the least degree from three on whose rest the noise variance explains."""
+    curve = Polynomial([0.0])
+    for degree in range(3, len(places)):
+        curve = Polynomial.fit(places, values, degree, domain=[-1, 1])
+        spare = len(places) - degree - 1
+        if np.square(curve(places) - values).sum() <= level * (spare + _SURPRISE * sqrt(2 * spare)):
+            break
+    return curve
+
+
+def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats) -> float | None:
+    """Give the mean of the crossing's posterior in [-1, 1], or None where it is too sharp to need one.
+
+    The fitted values are Gaussian, so the density of an upward crossing at r is that of the value zero there, times
+    the expected rise; `prior` is its logarithm of what was known before, on the fine grid.
+    """
+    degree = curve.degree()
+    inverse = np.linalg.inv((powers := np.vander(places, degree + 1, increasing=True)).T @ powers)
+    here = np.vander(_FINE, degree + 1, increasing=True)
+    rise = np.zeros_like(here)
+    rise[:, 1:] = here[:, :-1] * np.arange(1, degree + 1)
+    spread, cross, bend = (
+        np.einsum("ij,jk,ik->i", a, inverse, b) for a, b in ((here, here), (rise, here), (rise, rise))
+    )
+    value, slope = here @ curve.coef, rise @ curve.coef
+    given = slope - cross / spread * value  # the slope, were the curve zero here
+    doubt = np.maximum(bend - cross**2 / spread, 0.0) * level
+    density = -0.5 * value**2 / (spread * level) - 0.5 * np.log(spread) + prior
+    density += 0.5 * np.log(np.maximum(given, 0.0) ** 2 + doubt + 1e-300) + np.log(_upward(given, doubt))
+    weights = np.exp(density - density.max())
+    weights /= weights.sum()
+    mean = float(weights @ _FINE)
+    sharp = sqrt(float(weights @ (_FINE - mean) ** 2)) < _STEPS * (_FINE[1] - _FINE[0])
+    return None if sharp else mean
+
+
+def usual(centre: float, half: float) -> Floats:
+    """Give the logarithm of the prior on the fine grid of logarithms of inverse temperatures."""
+    logarithms = -(centre + half * _FINE)
+    density: Floats = -0.5 * ((logarithms - USUAL) / SPREAD) ** 2
+    return density
+
+
+def _upward(slope: Floats, variance: Floats) -> Floats:
+    """Say how probable it is that the curve rises; never quite zero."""
+    return 0.5 * (1 + np.tanh(0.8 * slope / np.sqrt(variance + 1e-300))) + 1e-12
