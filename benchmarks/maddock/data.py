@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import fedcalib as fc
+from benchmarks.maddock.small_models import fashion_records, mnist_records, perceptron
 from fedcalib.catalogue import register
 from fedcalib.families.affine import TemperatureFamily
 from fedcalib.families.family import Family
@@ -31,7 +32,11 @@ class Deal:
 
 @cache
 def networks(dataset: str) -> dict[str, fc.Records]:
-    """Load every network's logits of a data set's 10,000 test records."""
+    """Load every network's logits of a data set's test records."""
+    if dataset == "mnist":
+        return mnist_records()
+    if dataset == "fashion-mnist":
+        return fashion_records()
     files = {"cifar10": "cifar10_logits/cifar10_logits.npz", "cifar100": "cifar100_probs/cifar100_logp.npz"}
     archive = np.load(SHARED / files[dataset])
     labels = archive["y"].astype(np.int64)
@@ -42,7 +47,7 @@ def networks(dataset: str) -> dict[str, fc.Records]:
 def halves(records: fc.Records, run: int) -> tuple[fc.Records, fc.Records]:
     """Split at random: calibration, then test."""
     order = np.random.default_rng([run, 1]).permutation(len(records))
-    return records.take(order[:HALF]), records.take(order[HALF:])
+    return records.take(order[:HALF]), records.take(order[HALF : 2 * HALF])
 
 
 def dealt(calibration: fc.Records, deal: Deal, run: int) -> fc.Federation:
@@ -94,13 +99,9 @@ class QuickFedTemp(FedScaling):
 @cache
 def writers(run: int) -> tuple[fc.Federation, fc.Federation]:
     """MNIST by writer: a small network of the training writers, calibrated and measured on the test writers."""
-    from sklearn.neural_network import MLPClassifier
-
     archive = np.load(SHARED / "mnist_writers" / "mnist.npz")
     rng = np.random.default_rng([run, 3])
     rows = rng.choice(len(archive["x_train"]), 6000, replace=False)
-    images = archive["x_train"][rows].reshape(len(rows), -1) / 255.0
-    model = MLPClassifier((64,), max_iter=25, alpha=0.0, random_state=run).fit(images, archive["y_train"][rows])
-    probs = model.predict_proba(archive["x_test"].reshape(10_000, -1) / 255.0)
-    records = fc.Records.of_probs(probs / probs.sum(axis=1, keepdims=True), archive["y_test"].astype(np.int64))
+    probs = perceptron(archive["x_train"][rows], archive["y_train"][rows], archive["x_test"], run)
+    records = fc.Records.of_probs(probs, archive["y_test"].astype(np.int64))
     return fc.Federation.by_site(records, archive["writer_test"]).split(0.5, seed=run)

@@ -17,9 +17,10 @@ def row(calibrator: fc.Calibrator, test: fc.Records) -> dict[str, float]:
     """Measure a calibrator: errors in percent, losses and accuracies as they are."""
     probs = calibrator.of(test)
     labels = test.labels
+    squared = metrics.debiased_squared_classwise_ece(probs, labels)
     return {
         "cwece": 100 * metrics.classwise_ece(probs, labels),
-        "debiased": 100 * np.sqrt(max(metrics.debiased_squared_classwise_ece(probs, labels), 0.0)),
+        "debiased": 100 * np.sign(squared) * np.sqrt(abs(squared)),  # with its sign, so that squares can be averaged
         "ece": 100 * metrics.ece(probs, labels),
         "nll": metrics.nll(probs, labels),
         "brier": metrics.brier(probs, labels),

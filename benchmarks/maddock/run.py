@@ -1,4 +1,7 @@
-"""Fill the results file; rows that are there already are not computed again."""
+"""Fill the results file; rows that are there already are not computed again.
+
+Run with `python -m benchmarks.maddock.run`; `--fashion DIRECTORY` adds Fashion-MNIST, read from there.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,29 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
 import fedcalib as fc
-from benchmarks.maddock.contenders import Contender, ours, private_ours, private_published, published
+from benchmarks.maddock.contenders import (
+    Contender,
+    ours,
+    private_ours,
+    private_published,
+    private_published_of_many_parameters,
+    published,
+    published_of_many_parameters,
+)
 from benchmarks.maddock.data import Deal, dealt, halves, networks, with_local_temperatures, writers
 from benchmarks.maddock.measure import COLUMNS, row
+from benchmarks.maddock.small_models import fashion
 
 RESULTS = Path(__file__).with_name("results.csv")
 KEY = COLUMNS[:10]
+BASE = Contender("base", "", fc.Pipeline((fc.Auto(epsilon=1e-9),)))  # asks nothing: the identity
+HUNDRED, THOUSAND, LARGER = Deal(), Deal(1000, 5), Deal(1000, 50)
 
 
 class Sheet:
@@ -33,112 +48,129 @@ class Sheet:
 
     def add(self, values: dict[str, object]) -> None:
         with self.path.open("a", newline="") as file:
-            csv.DictWriter(file, COLUMNS, extrasaction="ignore").writerow({**values})
+            csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n").writerow({**values})
 
     def has(self, values: dict[str, object]) -> bool:
         return tuple(str(values[name]) for name in KEY) in self.done
 
 
-def compete(
-    sheet: Sheet, about: dict[str, object], fit: fc.Federation, test: fc.Records, who: Iterable[Contender]
-) -> None:
-    """Run contenders on one deal of the cards."""
+@dataclass(frozen=True)
+class Card:
+    """One deal of the cards: a network's records, dealt to clients, and those to measure on."""
+
+    table: str
+    dataset: str
+    network: str
+    deal: Deal
+    run: int
+    fit: fc.Federation
+    test: fc.Records
+
+    def about(self, epsilon: float | str) -> dict[str, object]:
+        return {
+            "table": self.table, "dataset": self.dataset, "network": self.network, "clients": self.deal.clients,
+            "records": self.deal.records, "beta": self.deal.beta, "epsilon": epsilon, "run": self.run,
+        }  # fmt: skip
+
+
+def compete(sheet: Sheet, card: Card, epsilon: float | str, who: Iterable[Contender]) -> None:
+    """Run contenders on one deal; seconds are of the processor, because the machine may be shared."""
     for contender in who:
-        values = {**about, "method": contender.name, "setting": contender.setting}
+        values = {**card.about(epsilon), "method": contender.name, "setting": contender.setting}
         if sheet.has(values):
             continue
-        privacy = contender.privacy or fc.Open()
-        start = time.perf_counter()
-        place = fc.InProcess(fit, fewest_clients=1)
-        source = fc.Simulated(crc32(f"{about['network']} {about['run']}".encode()))  # each network its own noise
-        result = fc.run(contender.method, place, privacy, participation=contender.participation, randomness=source)
-        seconds = time.perf_counter() - start
-        measured = {name: f"{value:.6g}" for name, value in row(result.artifact, test).items()}
+        start = time.process_time()
+        place = fc.InProcess(card.fit, fewest_clients=1)
+        source = fc.Simulated(crc32(f"{card.network} {card.run}".encode()))  # each network its own noise
+        result = fc.run(
+            contender.method,
+            place,
+            contender.privacy or fc.Open(),
+            participation=contender.participation,
+            randomness=source,
+        )
+        seconds = time.process_time() - start
+        measured = {name: f"{value:.6g}" for name, value in row(result.artifact, card.test).items()}
         sheet.add({**values, **measured, "seconds": f"{seconds:.4g}", "bytes": result.bytes_a_client})
 
 
-def cells(table: str, datasets: list[str], runs: int) -> Iterator[tuple[str, str, fc.Records, int]]:
-    for dataset in datasets:
-        for name, records in networks(dataset).items():
-            for run in range(runs):
-                yield dataset, name, records, run
+@dataclass(frozen=True)
+class Effort:
+    """How much of the benchmark to run."""
+
+    datasets: tuple[str, ...]
+    runs: int
+    slow_runs: int  # of methods whose local fits take longest
+    epsilons: tuple[float, ...] = (1.0, 0.5, 3.0)
+    deals: tuple[str, ...] = field(default=())
+
+    def wants(self, deal: Deal) -> bool:
+        return not self.deals or f"{deal.clients}x{deal.records}" in self.deals
 
 
-def about(table: str, dataset: str, network: str, deal: Deal, *, epsilon: float | str, run: int) -> dict[str, object]:
-    return {
-        "table": table, "dataset": dataset, "network": network, "clients": deal.clients, "records": deal.records,
-        "beta": deal.beta, "epsilon": epsilon, "run": run,
-    }  # fmt: skip
+def open_cell(sheet: Sheet, card: Card, effort: Effort) -> None:
+    """Without privacy."""
+    slow = published_of_many_parameters(card.test.classes) if card.run < effort.slow_runs else ()
+    compete(sheet, card, "", [BASE, *published(), *ours(), *slow])
 
 
-BASE = Contender("base", "", fc.Pipeline((fc.Auto(epsilon=1e-9),)))  # asks nothing: the identity
+def private_cell(sheet: Sheet, card: Card, effort: Effort) -> None:
+    """For whole clients, at every epsilon."""
+    for epsilon in effort.epsilons:
+        few = card.run >= effort.slow_runs or card.test.classes > 10 or (card.deal == LARGER and epsilon != 1.0)
+        slow = () if few else private_published_of_many_parameters(epsilon)
+        everybody = [BASE, *private_published(epsilon), *private_ours(epsilon, card.deal), *slow]
+        compete(sheet, card, epsilon, everybody)
 
 
-def open_table(sheet: Sheet, datasets: list[str], runs: int) -> None:
-    """Without privacy, K = 100 and 1000."""
-    for dataset, name, records, run in cells("open", datasets, runs):
-        calibration, test = halves(records, run)
-        for deal in (Deal(), Deal(clients=1000, records=5)):
-            few = name != "resnet20" or deal.clients > 100  # local fits of many parameters are slow
-            who = [BASE, *published(few), *ours()]
-            compete(
-                sheet, about("open", dataset, name, deal, epsilon="", run=run), dealt(calibration, deal, run), test, who
-            )
+TABLES = {"open": ((HUNDRED, THOUSAND), open_cell), "private": ((HUNDRED, THOUSAND, LARGER), private_cell)}
 
 
-def private_table(
-    sheet: Sheet, datasets: list[str], runs: int, epsilons: list[float], *, only: list[str], records_each: list[str]
-) -> None:
-    """For whole clients, K = 100 and 1000."""
-    for dataset, name, records, run in cells("private", datasets, runs):
-        calibration, test = halves(records, run)
-        deals = (Deal(), Deal(1000, 5)) if dataset == "cifar100" else (Deal(), Deal(1000, 5), Deal(1000, 50))
-        for deal in deals:
-            if records_each and f"{deal.clients}x{deal.records}" not in records_each:
-                continue
-            fit = dealt(calibration, deal, run)
-            for epsilon in epsilons:
-                few = name != "resnet20" or deal.clients > 100 or epsilon != 1.0  # many local fits are slow
-                everybody = [BASE, *private_published(epsilon, few), *private_ours(epsilon, deal)]
-                who = [contender for contender in everybody if not only or contender.name in only]
-                compete(sheet, about("private", dataset, name, deal, epsilon=epsilon, run=run), fit, test, who)
+def table(sheet: Sheet, name: str, effort: Effort) -> None:
+    """Fill a table run by run, so that whatever is there is there for every network."""
+    deals, cell = TABLES[name]
+    for run in range(effort.runs):
+        for dataset in effort.datasets:
+            for network, records in networks(dataset).items():
+                calibration, test = halves(records, run)
+                for deal in filter(effort.wants, deals):
+                    if deal == LARGER and dataset != "cifar10":
+                        continue
+                    card = Card(name, dataset, network, deal, run, dealt(calibration, deal, run), test)
+                    cell(sheet, card, effort)
 
 
-def writers_table(sheet: Sheet, runs: int) -> None:
+def writers_table(sheet: Sheet, effort: Effort) -> None:
     """Natural clients: MNIST by writer."""
-    for run in range(runs):
+    for run in range(effort.runs):
         fit, held = writers(run)
-        fit = with_local_temperatures(fit)
         deal = Deal(len(fit), round(len(fit.records) / len(fit)), 0.0)
-        compete(
-            sheet,
-            about("writers", "mnist", "mlp", deal, epsilon="", run=run),
-            fit,
-            held.records,
-            [BASE, *published(True), *ours()],
-        )
-        for epsilon in (1.0, 3.0):
-            who = [BASE, *private_published(epsilon, True), *private_ours(epsilon, deal)]
-            compete(sheet, about("writers", "mnist", "mlp", deal, epsilon=epsilon, run=run), fit, held.records, who)
+        card = Card("writers", "mnist", "mlp", deal, run, with_local_temperatures(fit), held.records)
+        open_cell(sheet, card, effort)
+        private_cell(sheet, card, effort)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="*", default=["open", "private", "writers"])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--datasets", nargs="*", default=["cifar10", "cifar100"])
+    parser.add_argument("--slow-runs", type=int, default=3)
+    parser.add_argument("--datasets", nargs="*", default=["cifar10", "cifar100", "mnist"])
     parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0, 0.5, 3.0])
-    parser.add_argument("--only", nargs="*", default=[], help="names of contenders in the private table")
     parser.add_argument("--deals", nargs="*", default=[], help="like 100x50: clients times records")
+    parser.add_argument("--fashion", type=Path, help="the directory of Fashion-MNIST: adds it to the data sets")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
+    if given.fashion:
+        fashion(given.fashion)
+        given.datasets.append("fashion-mnist")
+    effort = Effort(tuple(given.datasets), given.runs, given.slow_runs, tuple(given.epsilons), tuple(given.deals))
     sheet = Sheet(given.results)
-    if "open" in given.tables:
-        open_table(sheet, given.datasets, given.runs)
-    if "private" in given.tables:
-        private_table(sheet, given.datasets, given.runs, given.epsilons, only=given.only, records_each=given.deals)
-    if "writers" in given.tables:
-        writers_table(sheet, given.runs)
+    for name in given.tables:
+        if name == "writers":
+            writers_table(sheet, effort)
+        else:
+            table(sheet, name, effort)
     return 0
 
 

@@ -1,11 +1,12 @@
-"""The multiclass benchmark's shortcuts are the package's own methods, only quicker."""
+"""The multiclass benchmark's shortcuts are the package's own methods, only quicker, and its tables say what rows say."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from benchmarks.maddock.data import Deal, QuickFedTemp, dealt
-from benchmarks.maddock.tables import duel_table, methods_table
+from benchmarks.maddock.statistics import Rows, average, best_single, duels, ratio
+from benchmarks.maddock.tables import duel_table, methods_table, overview, remarks
 
 import fedcalib as fc
 from tests.contract.subjects import federation
@@ -29,13 +30,44 @@ def test_more_records_than_there_are_come_with_replacement() -> None:
     assert len(np.unique(data.records.given, axis=0)) <= 300
 
 
-def test_tables_name_the_best_rival_and_mark_lost_accuracy() -> None:
-    def line(method: str, cwece: float, accuracy: float) -> dict[str, str]:
-        numbers = {"cwece": cwece, "debiased": cwece, "nll": 1.0, "accuracy": accuracy, "base_accuracy": 0.9}
-        rest = {"run": 0, "bytes": 8, "seconds": 0.1}
-        return {"method": method, "setting": "s", "network": "n", **{k: str(v) for k, v in {**numbers, **rest}.items()}}
+def line(method: str, cwece: float, accuracy: float, run: int = 0, setting: str = "", debiased: float = 1.0) -> dict:
+    numbers = {"cwece": cwece, "debiased": debiased, "nll": 1.0, "accuracy": accuracy, "base_accuracy": 0.9}
+    rest = {"run": run, "bytes": 8, "seconds": 0.1}
+    values = {k: str(v) for k, v in {**numbers, **rest}.items()}
+    return {"method": method, "setting": setting, "network": "n", **values}
 
-    rows = [line("base", 2.0, 0.9), line("FedBin", 1.0, 0.8), line("FedTemp", 1.5, 0.9), line("Auto", 0.5, 0.9)]
-    assert "FedBin (s)" in duel_table(rows)
-    assert "2.000" in duel_table(rows)
-    assert "FedBin (accuracy falls)" in methods_table(rows)
+
+ROWS: Rows = [
+    line("base", 2.0, 0.9),
+    line("FedBin", 1.0, 0.8, setting="s", debiased=0.9),
+    line("FedTemp", 1.5, 0.9, setting="t", debiased=0.6),
+    line("RidgeVector", 0.45, 0.9, debiased=0.5),
+    line("Auto", 0.5, 0.9, debiased=0.3),
+]
+
+
+def test_tables_name_the_best_rival_and_mark_lost_accuracy() -> None:
+    assert "FedBin (s)" in duel_table(ROWS)
+    assert "2.000" in duel_table(ROWS)
+    assert "FedBin **(accuracy falls)**" in methods_table(ROWS)
+    assert "| d, 10 clients of 5 records, exact sums | 1 | 1 | 2.000 |" in overview(
+        {("open", "d", "10", "5", ""): ROWS}
+    )
+
+
+def test_remarks_say_where_the_errors_disagree_and_who_is_lower() -> None:
+    said = remarks(ROWS)
+    assert "n (11.1% above RidgeVector)" in said
+    assert "debiased error Auto is the lowest of all methods" in said
+    assert "different published methods as the best on n" in said
+    assert best_single(ROWS, "cwece") == (("FedBin", "s"), 1.0)
+    assert duels(ROWS)[0].to_base == 0.25
+
+
+def test_ratios_pair_runs_and_square_debiased_errors() -> None:
+    rival = [line("FedTemp", value, 0.9, run) for run, value in enumerate((1.0, 2.0, 3.0, 9.0))]
+    auto = [line("Auto", value, 0.9, run) for run, value in enumerate((0.5, 1.0, 1.5))]
+    found = ratio(rival, auto)
+    assert (found.value, found.low, found.high) == pytest.approx((2.0, 2.0, 2.0))
+    signed = [line("Auto", 1.0, 0.9, run, debiased=value) for run, value in enumerate((0.5, -0.3))]
+    assert average(signed, "debiased") == pytest.approx(((0.25 - 0.09) / 2) ** 0.5)
