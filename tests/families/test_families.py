@@ -12,6 +12,7 @@ from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPre
 from fedcalib.families.affine import MatrixFamily, TemperatureFamily, VectorFamily
 from fedcalib.families.family import Family
 from fedcalib.families.order_preserving import OrderPreservingNetworkFamily, OrderPreservingVectorFamily
+from fedcalib.families.side_by_side import fit_side_by_side
 from fedcalib.queries.local_fit import LocalFit
 from fedcalib.records import softmax
 from tests.contract.subjects import federation
@@ -101,6 +102,41 @@ def test_the_soft_start_halves_logits(family: Family) -> None:
     logits, _ = records()
     softer = family.artifact(family.soft_start(4), 4).from_logits(logits)
     np.testing.assert_allclose(softer, softmax(logits / 2), atol=1e-14)
+
+
+@pytest.mark.parametrize("family", [VectorFamily(), MatrixFamily()], ids=repr)
+def test_curvature_agrees_with_finite_differences(family: Family) -> None:
+    logits, labels = records(3)
+    at = nearby(family, 3, 4)
+    steps = 1e-6 * np.eye(len(at))
+    changes = [family.loss(at + step, logits, labels)[1] - family.loss(at - step, logits, labels)[1] for step in steps]
+    np.testing.assert_allclose(family.curvature(at, logits, labels), np.array(changes) / 2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", [VectorFamily(), MatrixFamily()], ids=repr)
+def test_a_client_of_many_records_is_fitted_to_the_same_place(family: Family) -> None:
+    rng = np.random.default_rng(0)
+    true = 2 * rng.normal(size=(20_000, 4))
+    labels = (true + rng.gumbel(size=true.shape)).argmax(axis=1)
+    logits = 2 * true * rng.uniform(0.8, 1.2, 4) + rng.normal(size=4)
+    start = family.start(4)
+    alone = family.fit(start, logits, labels, ridge=1.0, steps=50, rng=rng)
+    held = logits, labels, np.array([0, len(labels)])
+    beside = fit_side_by_side(family.record_losses, start, held, ridge=1.0, steps=500)[0]
+    losses = [family.loss(at, logits, labels)[0] + 0.5 * float((at - start) @ (at - start)) for at in (alone, beside)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-7)
+    small = fc.Records.of_logits(logits[:50], labels[:50])
+    data = fc.Federation.of([small, fc.Records.of_logits(logits, labels), fc.Records.empty(4), small])
+    each = family.fit_each(start, data, ridge=1.0, steps=50, randomness=fc.Simulated(0))
+    np.testing.assert_allclose(each[1], alone, atol=1e-12)
+    np.testing.assert_allclose(each[0], family.fit(start, logits[:50], labels[:50], ridge=1.0, steps=50, rng=rng))
+    np.testing.assert_allclose(each[2], start)
+    np.testing.assert_allclose(each[3], each[0])
+
+
+def test_families_that_do_not_say_how_they_bend_say_so() -> None:
+    with pytest.raises(fc.errors.InputError, match="how its loss bends"):
+        OrderPreservingVectorFamily().curvature(np.zeros(6), np.zeros((1, 3)), np.zeros(1, dtype=int))
 
 
 def test_families_without_derivatives_say_so() -> None:

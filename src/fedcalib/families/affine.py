@@ -14,7 +14,7 @@ from fedcalib.families.derivatives import Derivatives, SoftmaxDerivatives
 from fedcalib.families.family import Family, bounded_logits, log_loss, log_losses
 from fedcalib.families.temperatures import Slice, best_logarithms, slices
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation
+from fedcalib.records import Federation, softmax
 from fedcalib.types import Floats, Ints
 
 _HALVINGS = 48  # of a range of 6 in ln T: to the last digits
@@ -109,6 +109,15 @@ class VectorFamily(Family):
         pull[labels, records] -= 1
         return SoftmaxDerivatives(np.log(mass) - own, lever, pull, probs * (1 - probs), probs)
 
+    @property
+    def convex(self) -> bool:
+        """One lowest place."""
+        return True
+
+    def curvature(self, parameters: Floats, logits: Floats, labels: Ints) -> Floats:
+        """Multiply matrices."""
+        return self.derivatives(parameters, logits, labels).summed_curvature(np.ones(len(labels)))
+
     def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
         """Give each record's loss and slope, each record with parameters of its own."""
         scale, shift = np.split(parameters, 2, axis=1)
@@ -136,6 +145,26 @@ class MatrixFamily(Family):
         matrix, shift = parameters[: classes * classes].reshape(classes, classes), parameters[classes * classes :]
         value, residual = log_loss(logits @ matrix.T + shift, labels)
         return value, np.concatenate([(residual.T @ logits).reshape(-1), residual.sum(axis=0)])
+
+    @property
+    def convex(self) -> bool:
+        """One lowest place."""
+        return True
+
+    def curvature(self, parameters: Floats, logits: Floats, labels: Ints) -> Floats:
+        """Multiply matrices: classes p and q bend by -pq times the outer product of a record's logits and 1."""
+        n, classes = logits.shape
+        matrix, shift = parameters[: classes * classes].reshape(classes, classes), parameters[classes * classes :]
+        probs = softmax(logits @ matrix.T + shift)
+        given = np.concatenate([logits, np.ones((n, 1))], axis=1)
+        moved = (probs[:, :, None] * given[:, None, :]).reshape(n, len(parameters))
+        bends = -(moved.T @ moved).reshape(classes, classes + 1, classes, classes + 1)
+        for label in range(classes):
+            bends[label, :, label] += (given.T * probs[:, label]) @ given
+        order = np.arange(classes * (classes + 1)).reshape(classes, classes + 1)
+        order = np.concatenate([order[:, :-1].reshape(-1), order[:, -1]])  # the matrix first, then the shifts
+        summed: Floats = bends.reshape(len(order), len(order))[np.ix_(order, order)]
+        return summed
 
     def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
         """Give each record's loss and slope, each record with parameters of its own."""

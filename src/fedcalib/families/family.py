@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import inf
 
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
+from fedcalib.families.alone import MANY, MOST, fit_alone
 from fedcalib.families.derivatives import Derivatives
 from fedcalib.families.side_by_side import fit_side_by_side
 from fedcalib.randomness import Randomness
@@ -47,20 +49,43 @@ class Family(ABC):
         """Give each record's loss, (n,), and slope, (n, size), each record with parameters of its own, (n, size)."""
         raise InputError(f"Expected a family that clients can fit side by side, found {type(self).__name__}.")
 
+    @property
+    def convex(self) -> bool:
+        """Say whether the loss has one lowest place and `curvature` gives how it bends."""
+        return False
+
+    def curvature(self, parameters: Floats, logits: Floats, labels: Ints) -> Floats:
+        """Sum the curvature of the log loss over records, (size, size)."""
+        raise InputError(f"Expected a family that says how its loss bends, found {type(self).__name__}.")
+
     def fit_each(
         self, parameters: Floats, federation: Federation, *, ridge: float, steps: int, randomness: Randomness
     ) -> Floats:
         """Improve parameters on each client's own records, (clients, size); a client without records keeps them."""
-        held = bounded_logits(federation.records), federation.records.labels, federation.offsets
-        return fit_side_by_side(self.record_losses, parameters, held, ridge=ridge, steps=steps)
+        large = federation.sizes > self._many(parameters)
+        fitted = np.empty((len(federation), len(parameters)))
+        rest = federation.subset(~large) if large.any() else federation
+        held = bounded_logits(rest.records), rest.records.labels, rest.offsets
+        fitted[~large] = fit_side_by_side(self.record_losses, parameters, held, ridge=ridge, steps=steps)
+        for client in np.flatnonzero(large):
+            records = federation.client(int(client))
+            alone = bounded_logits(records), records.labels
+            fitted[client] = fit_alone(self.loss, self.curvature, parameters, alone, ridge=ridge, steps=steps)
+        return fitted
 
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
     ) -> Floats:
         """Improve parameters on one client's records, drawn by `ridge` toward where they started."""
+        if len(labels) > self._many(parameters):
+            return fit_alone(self.loss, self.curvature, parameters, (logits, labels), ridge=ridge, steps=steps)
         held = logits, labels, np.array([0, len(labels)])
         found: Floats = fit_side_by_side(self.record_losses, parameters, held, ridge=ridge, steps=steps)[0]
         return found
+
+    def _many(self, parameters: Floats) -> float:
+        """Say beyond how many records a client is fitted alone, by its own curvature."""
+        return MANY if self.convex and len(parameters) <= MOST else inf
 
 
 def bounded_logits(records: Records) -> Floats:
