@@ -30,6 +30,8 @@ bench-maddock: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.maddock.run
 	$(BIN)/python -m benchmarks.maddock.audit
 	$(BIN)/python -m benchmarks.maddock.million
+	$(BIN)/python -m benchmarks.maddock.clients
+	$(BIN)/python -m benchmarks.maddock.figures
 	$(BIN)/python -m benchmarks.maddock.tables
 
 # Real processes on loopback, in a network namespace with nothing but loopback where the machine allows one

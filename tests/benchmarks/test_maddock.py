@@ -1,4 +1,4 @@
-"""The multiclass benchmark's shortcuts are the package's own methods, only quicker, and its tables say what rows say."""
+"""The multiclass benchmark's shortcuts are the package's own methods, and its tables say what its rows say."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def test_more_records_than_there_are_come_with_replacement() -> None:
     assert len(np.unique(data.records.given, axis=0)) <= 300
 
 
-def line(method: str, cwece: float, accuracy: float, run: int = 0, setting: str = "", debiased: float = 1.0) -> dict:
+def line(
+    method: str, cwece: float, accuracy: float, *, run: int = 0, setting: str = "", debiased: float = 1.0
+) -> dict[str, str]:
     numbers = {"cwece": cwece, "debiased": debiased, "nll": 1.0, "accuracy": accuracy, "base_accuracy": 0.9}
     rest = {"run": run, "bytes": 8, "seconds": 0.1}
     values = {k: str(v) for k, v in {**numbers, **rest}.items()}
@@ -65,9 +67,9 @@ def test_remarks_say_where_the_errors_disagree_and_who_is_lower() -> None:
 
 
 def test_ratios_pair_runs_and_square_debiased_errors() -> None:
-    rival = [line("FedTemp", value, 0.9, run) for run, value in enumerate((1.0, 2.0, 3.0, 9.0))]
-    auto = [line("Auto", value, 0.9, run) for run, value in enumerate((0.5, 1.0, 1.5))]
+    rival = [line("FedTemp", value, 0.9, run=run) for run, value in enumerate((1.0, 2.0, 3.0, 9.0))]
+    auto = [line("Auto", value, 0.9, run=run) for run, value in enumerate((0.5, 1.0, 1.5))]
     found = ratio(rival, auto)
     assert (found.value, found.low, found.high) == pytest.approx((2.0, 2.0, 2.0))
-    signed = [line("Auto", 1.0, 0.9, run, debiased=value) for run, value in enumerate((0.5, -0.3))]
+    signed = [line("Auto", 1.0, 0.9, run=run, debiased=value) for run, value in enumerate((0.5, -0.3))]
     assert average(signed, "debiased") == pytest.approx(((0.25 - 0.09) / 2) ** 0.5)
