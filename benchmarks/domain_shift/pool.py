@@ -29,6 +29,8 @@ class Pool:
         self.confidence = np.empty((0, len(labels)), dtype=np.float32)
         self.bins = np.empty((0, len(labels)), dtype=np.uint8)
         self.loss = np.empty((0, len(labels)), dtype=np.float32)
+        self.binned = np.empty((0, BINS))  # right minus confidence over all records, by temperature and bin
+        self.squares = np.empty(0)  # the same squared, by temperature
         self._used = 0
 
     def __len__(self) -> int:
@@ -58,29 +60,17 @@ class Pool:
         own = self._shifted[np.arange(len(self)), self.labels]
         self.loss[row] = np.log(mass) - own / np.float32(temperature)
         self._rows[temperature] = row
+        gaps = self.right - self.confidence[row]
+        self.binned[row] = np.bincount(self.bins[row], gaps, BINS)
+        self.squares[row] = np.einsum("i,i->", gaps, gaps, dtype=np.float64)
         self._used += 1
-        self.__dict__.pop("binned", None)
-        self.__dict__.pop("squares", None)
         return row
 
     def _grow(self) -> None:
         more = max(64, len(self.confidence))
-        for name in ("confidence", "bins", "loss"):
+        for name in ("confidence", "bins", "loss", "binned", "squares"):
             table = getattr(self, name)
-            setattr(self, name, np.concatenate([table, np.empty((more, len(self)), dtype=table.dtype)]))
-
-    @cached_property
-    def binned(self) -> Floats:
-        """Sum right minus confidence over all records, by temperature and bin, (rows, bins)."""
-        held = self._used
-        cells = self.bins[:held] + BINS * np.arange(held)[:, None]
-        gaps = self.right - self.confidence[:held]
-        return np.bincount(cells.reshape(-1), gaps.reshape(-1), BINS * held).reshape(held, BINS)
-
-    @cached_property
-    def squares(self) -> Floats:
-        """Sum the squared gaps of all records, by temperature, (rows,)."""
-        return ((self.right - self.confidence[: self._used]) ** 2).sum(axis=1, dtype=np.float64)
+            setattr(self, name, np.concatenate([table, np.empty((more, *table.shape[1:]), dtype=table.dtype)]))
 
 
 class Trials:
