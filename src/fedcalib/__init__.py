@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from fedcalib.monitoring import Monitor as Monitor
     from fedcalib.planning.score_model import ScoreModel as ScoreModel
     from fedcalib.planning.study import Study as Study
+    from fedcalib.planning.suited import suited_tree as suited_tree
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
     from fedcalib.privacy.local import LocalDP as LocalDP
     from fedcalib.privacy.model import Mechanism as Mechanism
@@ -219,6 +220,7 @@ _HOME = {
     "load": "artifacts.saving",
     "read": "io",
     "run": "loop",
+    "suited_tree": "planning.suited",
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604 - one list, the keys above

@@ -32,16 +32,45 @@ def consistent(levels: Sequence[Floats], variances: Sequence[Floats], arity: int
     return best
 
 
+def at_fit(leaves: Floats, levels: Sequence[Floats], variances: Sequence[Floats], arity: int) -> list[Floats]:
+    """Read each count's variance at what was fitted to it, where noise grows with the count.
+
+    Local reports know the variance of a count only through the noisy count. A count that came out too small then claims
+    too small a variance and too large a weight, so a fit with such weights is too small on average; fitting again
+    with the variances at the first fit is not.
+    """
+    fitted = [leaves]
+    for _ in levels[:-1]:
+        fitted.append(_summed(fitted[-1], arity))
+    return [
+        _interpolated(sums, level, variance)
+        for sums, level, variance in zip(reversed(fitted), levels, variances, strict=True)
+    ]
+
+
+def _interpolated(places: Floats, counts: Floats, variances: Floats) -> Floats:
+    known = np.broadcast_to(variances, counts.shape).reshape(-1)
+    if (known == known[0]).all():
+        return variances
+    order = np.argsort(counts, axis=None, kind="stable")
+    read: Floats = np.interp(places.reshape(-1), counts.reshape(-1)[order], known[order])
+    return read.reshape(counts.shape)
+
+
 def covariance(weights: Floats, variances: Sequence[Floats], arity: int) -> Floats:
-    """Give the covariance that noise leaves to weighted sums of consistent leaves, (sums, sums).
+    """Give the covariance that noise leaves to weighted sums of consistent leaves, (sums, sums)."""
+    both: Floats = weights @ answering(weights, variances, arity).T
+    return (both + both.T) / 2
+
+
+def answering(weights: Floats, variances: Sequence[Floats], arity: int) -> Floats:
+    """Give the covariance of weighted sums of consistent leaves with every single leaf, (sums, leaves).
 
     `weights` is (sums, leaves). The covariance of least squares is the inverse of the normal matrix, and one pass of
     `consistent` solves the normal equations: it is given what makes `weights` their right-hand side.
     """
     sides = [np.zeros((len(weights), arity ** (depth + 1))) for depth in range(len(variances) - 1)]
-    solved = consistent([*sides, weights * variances[-1]], variances, arity)
-    both: Floats = weights @ solved.T
-    return (both + both.T) / 2
+    return consistent([*sides, weights * variances[-1]], variances, arity)
 
 
 def rising(leaves: Floats) -> Floats:

@@ -9,7 +9,7 @@ from fedcalib.binning import bin_edges
 from fedcalib.method import Flow
 from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.queries.score_tree import ScoreTree
-from fedcalib.trees import consistent
+from fedcalib.trees import at_fit, consistent
 from fedcalib.types import Floats
 
 
@@ -20,8 +20,10 @@ def score_table(tree: ScoreTree) -> Flow[ScoreTable]:
 
 
 def table_of(tree: ScoreTree, answer: Answer) -> ScoreTable:
-    """Read an answer to a tree as a table of its leaves."""
+    """Read an answer to a tree as a table of its leaves, fitted twice where noise grows with the counts."""
     values, variances = list(answer.values.values()), list(answer.variances.values())
+    first = consistent(values, variances, tree.arity)
+    variances = at_fit(first, values, variances, tree.arity)
     leaves = consistent(values, variances, tree.arity)
     return ScoreTable(bin_edges(tree.leaves), leaves, tree.arity, tuple(one_a_level(level) for level in variances))
 

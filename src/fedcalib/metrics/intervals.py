@@ -12,6 +12,8 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.types import Floats
 
+_HALVINGS = 26
+
 
 @final
 @dataclass(frozen=True)
@@ -96,6 +98,21 @@ def mean_interval(total: float, squares: float, count: int, level: float = 0.95)
 def normal_quantile(level: float) -> float:
     """Say how many standard deviations hold a normal value with probability `level`."""
     return NormalDist().inv_cdf((1 + check_level(level)) / 2)
+
+
+def critical(width: float, level: float) -> float:
+    """Say how far to go beyond both ends of a set of answers that no amount of data could tell apart.
+
+    The width of the set and the answer are in standard deviations. The truth sits near one end at a time, so a wide
+    set needs a one-sided margin only (Imbens and Manski, 2004).
+    """
+    law = NormalDist()
+    low, high = law.inv_cdf(check_level(level)), law.inv_cdf((1 + level) / 2)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        covered = law.cdf(middle + width) - law.cdf(-middle)
+        low, high = (low, middle) if covered >= level else (middle, high)
+    return high
 
 
 def check_level(level: float) -> float:

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.metrics.likely import likely_counts
 from fedcalib.trees import covariance, rising
 from fedcalib.types import Floats, Ints
 
@@ -63,6 +64,24 @@ class ScoreTable:
     def held(self) -> Floats:
         """Give the counts of at least zero whose running sums are nearest, (2, cells)."""
         return rising(self.counts)
+
+    @cached_property
+    def shaken(self) -> bool:
+        """Say whether noise in a cell is larger than what chance does to its records."""
+        each = float(self.totals.sum()) / self.counts.size
+        return not self.exact and float(self.noise[-1].mean()) > each
+
+    @cached_property
+    def likely(self) -> Floats:
+        """Give the counts of at least zero that are likeliest if densities are smooth, (2, cells).
+
+        Where noise is small beside chance there is nothing to gain, and they are the rising counts.
+        """
+        return self.smoothed(self.counts[None])[0] if self.shaken else self.held
+
+    def smoothed(self, counts: Floats) -> Floats:
+        """Give likely counts for several runs that share this table's noise, (runs, 2, cells)."""
+        return likely_counts(np.diff(self.edges), counts, self.noise, self.arity)
 
     @cached_property
     def totals(self) -> Floats:

@@ -13,8 +13,7 @@ import numpy as np
 
 from fedcalib.binning import check_unit_interval
 from fedcalib.errors import InputError
-from fedcalib.metrics.intervals import normal_quantile
-from fedcalib.metrics.ranking import auc_of_counts
+from fedcalib.metrics.intervals import critical, normal_quantile
 from fedcalib.metrics.score_table import CERTAIN, NEGATIVE, POSITIVE, SOMETHING, ScoreTable
 from fedcalib.types import Floats
 
@@ -74,12 +73,25 @@ def area(table: ScoreTable, level: float = 0.95) -> Estimates:
     """Give the chance that a positive outscores a negative, ties within a cell counting one half."""
     if table.drowned:
         return _unknown(1)
-    value = auc_of_counts(table.counts[POSITIVE], table.counts[NEGATIVE])
+    value = float(one_step_area(table.counts[None], table.held[None])[0])
     influence = area_influence(table.held)
     spread = float((table.held * influence**2).sum()) + float(table.variance(influence[None])[0])
-    spread += _both_shaken(table, value)
-    half = normal_quantile(level) * spread**0.5 + _untold_pairs(table.held)
+    deviation = (spread + _both_shaken(table, value)) ** 0.5
+    bound = _untold_pairs(table.held)
+    half = critical(2 * bound / max(deviation, 1e-300), level) * deviation + bound
     return Estimates(np.array([value]), np.array([max(value - half, 0.0)]), np.array([min(value + half, 1.0)]))
+
+
+def one_step_area(counts: Floats, held: Floats) -> Floats:
+    """Give the areas of noisy counts, (runs, 2, cells), by one step from the rising counts nearest to them.
+
+    The plain area multiplies the noise of positives with the noise of negatives, cell by cell, which is most of its
+    error where noise is large. The area of the rising counts, moved by what the noisy ones add to first order, is
+    nearly as free of bias, and without noise it is the plain area.
+    """
+    influence = area_influence(held)
+    moved: Floats = _areas(held) + (influence * (counts - held)).sum(axis=(1, 2))
+    return np.clip(moved, 0.0, 1.0)
 
 
 def _both_shaken(table: ScoreTable, value: float) -> float:
@@ -100,13 +112,21 @@ def _both_shaken(table: ScoreTable, value: float) -> float:
 
 
 def area_influence(counts: Floats) -> Floats:
-    """Say by how much one more record in each cell moves the area, (2, cells)."""
-    negative, positive = counts
-    P, N = float(positive.sum()), float(negative.sum())
-    value = auc_of_counts(positive, negative)
-    below = (np.cumsum(negative) - negative / 2) / N
-    beyond = 1 - (np.cumsum(positive) - positive / 2) / P
-    return np.stack([(beyond - value) / N, (below - value) / P])
+    """Say by how much one more record in each cell moves the area, (..., 2, cells)."""
+    negative, positive = counts[..., NEGATIVE, :], counts[..., POSITIVE, :]
+    P, N = positive.sum(axis=-1, keepdims=True), negative.sum(axis=-1, keepdims=True)
+    value = _areas(counts)[..., None]
+    below = (np.cumsum(negative, axis=-1) - negative / 2) / N
+    beyond = 1 - (np.cumsum(positive, axis=-1) - positive / 2) / P
+    return np.stack([(beyond - value) / N, (below - value) / P], axis=-2)
+
+
+def _areas(counts: Floats) -> Floats:
+    """Give the plain areas of counts that are not noisy, (...)."""
+    negative, positive = counts[..., NEGATIVE, :], counts[..., POSITIVE, :]
+    beaten = (positive * (2 * np.cumsum(negative, axis=-1) - negative)).sum(axis=-1)
+    areas: Floats = beaten / (2 * positive.sum(axis=-1) * negative.sum(axis=-1))
+    return areas
 
 
 def unevenness(counts: Floats) -> Floats:
@@ -140,18 +160,20 @@ def _above(table: ScoreTable, thresholds: Floats) -> tuple[Floats, Floats]:
 def rates(table: ScoreTable, part: Floats, whole: Floats, loose: Floats, level: float) -> Estimates:
     """Estimate ratios of weighted sums, (k,), with Wilson's interval for as many records as the noise leaves.
 
-    `part` and `loose` are (k, 2, cells); `whole` may have one row for all.
+    `part` and `loose` are (k, 2, cells); `whole` may have one row for all. Values are read off the likely counts; the
+    noise that is reckoned with is that of the counts themselves, smoothed or not.
     """
-    over = weighed(whole, table.held)
-    known = over > np.maximum(CERTAIN * np.sqrt(np.maximum(table.variance(whole), 0.0)), SOMETHING)
-    safe = np.where(known, over, 1.0)
-    value = np.where(known, np.clip(weighed(part, table.held) / safe, 0.0, 1.0), np.nan)
+    over, likely = weighed(whole, table.held), weighed(whole, table.likely)
+    least = np.maximum(CERTAIN * np.sqrt(np.maximum(table.variance(whole), 0.0)), SOMETHING)
+    known = (over > least) & (likely > SOMETHING)
+    safe = np.where(known, likely, 1.0)
+    value = np.where(known, np.clip(weighed(part, table.likely) / safe, 0.0, 1.0), np.nan)
     share = np.where(np.isnan(value), 0.5, value)
     private = _noise_of_ratio(table, part, whole, share) / safe**2
     careful = (share * safe + 2) / (safe + 4)
     sampling = careful * (1 - careful) / safe
     low, high = _wilson(share, safe * sampling / (sampling + private), normal_quantile(level))
-    bound = weighed(loose, table.held) / safe
+    bound = weighed(loose, table.likely) / safe
     return Estimates(
         value,
         np.where(known, np.minimum(np.maximum(low - bound, 0.0), share), 0.0),

@@ -15,6 +15,7 @@ from fedcalib.errors import InputError
 from fedcalib.metrics.absolute_sum import unfolded
 from fedcalib.metrics.score_table import CERTAIN, ScoreTable
 from fedcalib.metrics.table_bins import gap_weights_of
+from fedcalib.metrics.table_rates import one_step_area
 from fedcalib.planning.score_model import ScoreModel
 from fedcalib.trees import rising
 from fedcalib.types import Floats
@@ -39,12 +40,10 @@ class Area(Figure):
 
     def values(self, table: ScoreTable, counts: Floats) -> Floats:
         """Count pairs."""
-        negative, positive = counts[:, 0], counts[:, 1]
-        totals = counts.sum(axis=2)
-        below = np.cumsum(negative, axis=1) - negative / 2
-        pairs = totals[:, 0] * totals[:, 1]
-        known = (totals > np.maximum(CERTAIN * table.doubts[:2], 0.0)).all(axis=1)
-        return np.where(known, np.clip((positive * below).sum(axis=1) / np.where(known, pairs, 1.0), 0.0, 1.0), np.nan)
+        known = (counts.sum(axis=2) > np.maximum(CERTAIN * table.doubts[:2], 0.0)).all(axis=1)
+        found = np.full(len(counts), np.nan)
+        found[known] = one_step_area(counts[known], rising(counts[known]))
+        return found
 
 
 @final
@@ -61,10 +60,10 @@ class Rate(Figure):
         left, right = table.edges[:-1], table.edges[1:]
         above = np.clip((right - self.threshold) / (right - left), 0.0, 1.0)
         weights = [_by_side(weights, above) for weights in (self.part, self.whole)]
-        held = rising(counts).reshape(len(counts), -1)
-        part, whole = (held @ weight.reshape(-1) for weight in weights)
+        held, likely = rising(counts), table.smoothed(counts) if table.shaken else rising(counts)
+        part, whole = (likely.reshape(len(counts), -1) @ weight.reshape(-1) for weight in weights)
         floor = CERTAIN * float(np.sqrt(max(float(table.variance(weights[1][None])[0]), 0.0)))
-        known = whole > max(floor, 0.0)
+        known = held.reshape(len(counts), -1) @ weights[1].reshape(-1) > max(floor, 0.0)
         return np.where(known, np.clip(part / np.where(known, whole, 1.0), 0.0, 1.0), np.nan)
 
 
