@@ -85,7 +85,8 @@ def plot(clouds: dict[str, Floats]) -> None:
     for dimensions in (2, 3):
         figure = Figure(figsize=(13, 5.4))
         for place, (title, names) in enumerate(panels.items(), 1):
-            panel = figure.add_subplot(1, 3, place, projection="3d" if dimensions == 3 else None)
+            deep = {"projection": "3d", "computed_zorder": False} if dimensions == 3 else {}
+            panel = figure.add_subplot(1, 3, place, **deep)
             for name in names:
                 few = slice(None, None, max(len(seen[name]) // 1000, 1))
                 depth = {"depthshade": False} if dimensions == 3 else {}
@@ -94,7 +95,7 @@ def plot(clouds: dict[str, Floats]) -> None:
             label(panel, shares[:dimensions])
         figure.legend(*panel.get_legend_handles_labels(), loc="lower center", ncols=3, markerscale=3)
         figure.suptitle("Draws of 410 weights on the first principal axes of the HMC draws")
-        figure.tight_layout(rect=(0, 0.08, 1, 0.98), w_pad=3)
+        figure.tight_layout(rect=(0, 0.08, 0.97, 0.98), w_pad=4)
         figure.savefig(HERE / f"breast-cancer-{dimensions}d.png", dpi=110)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,17 +33,19 @@ Settled = tuple[str, str, Scorer]  # method, setting, what it gave
 
 
 def pretrained(network: Network, records: fc.Records, training: LocalTraining, cache: Path) -> Trained:
-    """Train a network in one place, or read what an earlier run trained."""
-    if not cache.exists():
-        weights, once = network.start(SEED), LocalTraining(1, training.batch, training.optimiser)
-        for epoch in range(training.epochs):
-            rng = np.random.default_rng((SEED, epoch))
-            weights = once.train(network, weights, records.extra["inputs"], records.labels, rng).weights
-            print(f"{cache.stem}: epoch {epoch + 1} of {training.epochs}", flush=True)
+    """Train a network in one place, an epoch at a time, going on after the last one that was kept."""
+    weights, done = network.start(SEED), 0
+    if cache.exists():
+        with np.load(cache) as file:
+            weights, done = file["weights"], int(file["epochs"])
+    once = replace(training, epochs=1)
+    for epoch in range(done, training.epochs):
+        rng = np.random.default_rng((SEED, epoch))
+        weights = once.train(network, weights, records.extra["inputs"], records.labels, rng).weights
         cache.parent.mkdir(exist_ok=True)
-        np.savez(cache, weights=weights)
-    with np.load(cache) as file:
-        return Trained(network, file["weights"])
+        np.savez(cache, weights=weights, epochs=epoch + 1)
+        print(f"{cache.stem}: epoch {epoch + 1} of {training.epochs}", flush=True)
+    return Trained(network, weights)
 
 
 def federated(head: SoftmaxRegression, federation: fc.Federation) -> Iterator[Settled]:

@@ -96,8 +96,8 @@ def last_layer_section(name: str, title: str, intro: str) -> list[str]:
     """Give a table of the second kind: one part for each data set and mode."""
     rows = read(name)
     lines = [f"### {title}", "", intro, ""]
-    for data, mode in dict.fromkeys((row["data"], row["mode"]) for row in rows):
-        own = [row for row in rows if (row["data"], row["mode"]) == (data, mode)]
+    for network, data, mode in dict.fromkeys((row["network"], row["data"], row["mode"]) for row in rows):
+        own = [row for row in rows if (row["network"], row["data"], row["mode"]) == (network, data, mode)]
         told = f"**{data}, {own[0]['network']}, {mode}** ({size(own[0])}):"
         head = [
             "method",
@@ -121,7 +121,8 @@ def last_layer_section(name: str, title: str, intro: str) -> list[str]:
         ]
         lines += [told, "", *table(head, body)]
         place = "public" if "public" in mode else "union"
-        lines += [f"![accuracy against confidence](confidence-{data}-{place}.png)", ""]
+        short = {"LeNet-5": "lenet", "reduced LeNet-5": "reduced", "ResNet-18": "resnet"}[network]
+        lines += [f"![accuracy against confidence](confidence-{short}-{data}-{place}.png)", ""]
     return [*lines, *last_layer_findings(rows), ""]
 
 
@@ -137,8 +138,8 @@ def size(row: Row) -> str:
 def last_layer_findings(rows: Sequence[Row]) -> list[str]:
     """Say how the best federated posterior compares with the slides' FL-SWAG, in each part."""
     lines = []
-    for data, mode in dict.fromkeys((row["data"], row["mode"]) for row in rows):
-        own = [row for row in rows if (row["data"], row["mode"]) == (data, mode)]
+    for network, data, mode in dict.fromkeys((row["network"], row["data"], row["mode"]) for row in rows):
+        own = [row for row in rows if (row["network"], row["data"], row["mode"]) == (network, data, mode)]
         ours = [row for row in own if row["method"].startswith("FL-SWAG")]
         goal = ours[0]
         best = min(ours, key=lambda row: float(row["nll_x10"]))
@@ -149,9 +150,10 @@ def last_layer_findings(rows: Sequence[Row]) -> list[str]:
             and float(row["ece_x100"]) <= float(goal["slides_ece_x100"])
         ]
         lines.append(
-            f"- {data}, {mode}: the slides' FL-SWAG has {goal['slides_accuracy']}% and ECE {goal['slides_ece_x100']}; "
-            f"ours with the least log loss is {best['method']}: {best['accuracy']}%, ECE {best['ece_x100']}. "
-            f"At least as accurate and as well calibrated as the slides': {'; '.join(both) or 'none'}."
+            f"- {data}, {network}, {mode}: the slides' FL-SWAG has {goal['slides_accuracy']}% and "
+            f"ECE {goal['slides_ece_x100']}; ours with the least log loss is {best['method']}: {best['accuracy']}%, "
+            f"ECE {best['ece_x100']}. At least as accurate and as well calibrated as the slides': "
+            f"{'; '.join(both) or 'none'}."
         )
     return lines
 
@@ -174,9 +176,9 @@ def breast_cancer_section() -> list[str]:
         f"of the potential {exact['r_hat']}.",
         "",
         *table(head, body),
-        f"The posterior's standard deviation of a weight is {ratio:.0f} times SWAG's: SGD's spread is not the",
-        "posterior's, and on the posterior's axes a cloud of SWAG's draws is a dot. Held-out records chose a scale of",
-        f"{float(rows['SWAG, scale tuned']['scale']):g}.",
+        f"The posterior's standard deviation of a weight is {ratio:.0f} times SWAG's (the prior's is 1): SGD's spread",
+        "is not the posterior's. On the posterior's axes SWAG's cloud is a dot, at one of many places that fit.",
+        f"Held-out records chose a scale of {float(rows['SWAG, scale tuned']['scale']):g}.",
         "",
         "![two axes](breast-cancer-2d.png)",
         "![three axes](breast-cancer-3d.png)",

@@ -36,7 +36,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--cifar10", required=True, help="the directory of CIFAR-10")
     options.add_argument("--width", type=int, default=16)
-    options.add_argument("--records", type=int, default=8_000, help="that clients hold, and that are public")
+    options.add_argument("--records", type=int, default=4_000, help="that clients hold, and that are public")
     options.add_argument("--epochs", type=int, default=3, help="of pretraining, each over pictures and mirror images")
     told = options.parse_args()
     import torch
@@ -57,7 +57,7 @@ def main() -> None:
             network="ResNet-18", **size,
         )  # fmt: skip
         title = f"CIFAR-10, ResNet-18 of width {told.width}, {meaning.split(',')[0]}"
-        plot_confidence({name: scored[name] for name in SHOWN}, HERE / f"confidence-cifar10-{mode}.png", title)
+        plot_confidence({name: scored[name] for name in SHOWN}, HERE / f"confidence-resnet-cifar10-{mode}.png", title)
 
 
 if __name__ == "__main__":
