@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from typer import Option
 
-from fedcalib.cli import curves, documents, options, state
+from fedcalib.cli import curves, documents, monitor, options, state
 from fedcalib.cli.budget import as_simulation
 from fedcalib.cli.evaluation import Evaluation
 from fedcalib.cli.outputs import check_folder, write_all
 from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
 from fedcalib.cli.spending import Purse
 from fedcalib.cli.voice import Voice
+from fedcalib.cli.watching import Every, Watching
+from fedcalib.errors import InputError
 from fedcalib.io import Columns, expand
+
+DRIFT: Final = ("result.json", "report.html", "drift.png")
+_TIME = "Over time"
+_FALSE_ALARMS = 0.01
 
 
 def evaluate(
@@ -23,7 +29,22 @@ def evaluate(
     calibrator: Annotated[Path | None, Option(help="Measure after this calibrator.json.")] = None,
     out: Annotated[
         Path | None,
-        Option(help="Of a binary classifier: write a report with ROC, precision-recall and reliability curves here."),
+        Option(
+            help="Of a binary classifier: write a report with ROC, precision-recall and reliability curves here; "
+            "with --by, of any classifier, a report with a drift chart."
+        ),
+    ] = None,
+    by: Annotated[
+        Every | None,
+        Option(
+            help="Evaluate window by window of time, for a drift chart; a month has 30 days.", rich_help_panel=_TIME
+        ),
+    ] = None,
+    time: Annotated[
+        str, Option(help="With --by: column of dates, or of numbered days.", rich_help_panel=_TIME)
+    ] = "day",
+    rounds: Annotated[
+        int | None, Option(help="With --by: evaluate the latest so many windows only.", rich_help_panel=_TIME)
     ] = None,
     privacy: options.Model = "open",
     epsilon: options.Epsilon = None,
@@ -45,31 +66,60 @@ def evaluate(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Measure a classifier across sites without pooling their records, perhaps after a calibrator."""
+    """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
+
+    With --by, windows of time are measured one by one within one budget: they hold different records, so where a record
+    is the unit each window has the whole of it; where a client is the unit, the windows share it.
+    """
     voice = Voice(format_ is options.Format.JSON)
-    columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)
-    told = settings(
-        privacy=privacy, epsilon=epsilon, delta=delta, clip=clip, seed=seed, participation=participation_,
-        columns=columns, curves=out is not None,
-    )  # fmt: skip
+    when = None if by is None else time
+    columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit, time=when)
+    asked = PrivacyRequest(privacy, epsilon, delta, clip)
+    data, purse = DataRequest(columns, voice), Purse(ledger, account)
+    told = settings(privacy=privacy, epsilon=epsilon, delta=delta, clip=clip, seed=seed, columns=columns)
+    asked.model()  # a wrong budget is told before anything is read
+    if by is not None:
+        watching = Watching(
+            by=by, method=None, recalibrate=False, false_alarms=_FALSE_ALARMS, privacy=asked, data=data,
+            files=expand(files), seed=seed, purse=purse, voice=voice, calibrator=calibrator, rounds=rounds,
+        )  # fmt: skip
+        told |= {"by": str(by), "rounds": rounds}
+        _over_time(watching, told, who=participation_, out=out, root=state_, dry_run=dry_run)
+        return
+    if rounds is not None:
+        raise InputError("Expected --by with --rounds, found --rounds alone; add --by day, week or month.")
     evaluation = Evaluation(
-        privacy=PrivacyRequest(privacy, epsilon, delta, clip),
+        privacy=asked,
         participation=participation(participation_, None),
-        data=DataRequest(columns, voice),
+        data=data,
         files=expand(files),
         calibrator=calibrator,
         seed=seed,
-        purse=Purse(ledger, account),
+        purse=purse,
         voice=voice,
         curves=out is not None,
     )
     if out is not None:
         check_folder(out, curves.NAMES)
-    evaluation.privacy.model()  # a wrong budget is told before anything is read
     if dry_run:
         _rehearse(evaluation)
     else:
+        told |= {"participation": participation_, "curves": out is not None}
         _evaluate(evaluation, state_, evaluation.key(told), out)
+
+
+def _over_time(
+    watching: Watching, told: dict[str, Any], *, who: str, out: Path | None, root: Path | None, dry_run: bool
+) -> None:
+    """Evaluate window by window, as watching a model does, and draw how the figures drift."""
+    if who != "everyone":
+        raise InputError(f"Expected --participation everyone with --by, found '{who}': each window asks everybody.")
+    if out is not None:
+        check_folder(out, DRIFT)
+    if dry_run:
+        monitor.rehearse(watching)
+    else:
+        monitor.watch(watching, out, root, told, "drift.png")
 
 
 def _rehearse(evaluation: Evaluation) -> None:

@@ -24,6 +24,7 @@ from fedcalib.method import Method
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.methods.score_curves import ScoreCurves
 from fedcalib.methods.together import Together
+from fedcalib.planning.suited import suited_tree
 from fedcalib.privacy.model import Spending
 from fedcalib.privacy.open import Open
 from fedcalib.records import Federation
@@ -48,8 +49,10 @@ class Evaluation:
     @property
     def phase(self) -> Phase[Any]:
         """Say what is asked."""
-        method: Method[Any] = Together((FederatedMetrics(), ScoreCurves())) if self.curves else FederatedMetrics()
-        return Phase("evaluation", method, self.privacy.model(), self.participation)
+        model = self.privacy.model()
+        curves = ScoreCurves(suited_tree(model))
+        method: Method[Any] = Together((FederatedMetrics(), curves)) if self.curves else FederatedMetrics()
+        return Phase("evaluation", method, model, self.participation)
 
     def key(self, settings: Mapping[str, Any]) -> str:
         """Name this command for its state directory."""

@@ -88,14 +88,15 @@ def monitor(
     )
     watching.privacy.model()  # a wrong budget is told before anything is read
     if dry_run:
-        _rehearse(watching)
+        rehearse(watching)
     else:
         if out is not None:
             check_folder(out, NAMES)
-        _watch(watching, out, state_, told)
+        watch(watching, out, state_, told, "timeline.png")
 
 
-def _rehearse(watching: Watching) -> None:
+def rehearse(watching: Watching) -> None:
+    """Say what all windows would cost."""
     slices = watching.slices(state.forgotten(watching.seed))
     rehearsal = watching.rehearse(slices)
     spent = rehearsal.spending if watching.seed is None else as_simulation(rehearsal.spending)
@@ -110,13 +111,14 @@ def _rehearse(watching: Watching) -> None:
     watching.voice.result(document, [*documents.rehearsal_tables([rehearsal]), facts])
 
 
-def _watch(watching: Watching, out: Path | None, root: Path | None, told: dict[str, Any]) -> None:
+def watch(watching: Watching, out: Path | None, root: Path | None, told: dict[str, Any], chart: str) -> None:
+    """Ask window after window, and tell what came of it; the first chart is a file of that name."""
     with state.kept(root, watching.key(told), watching.seed) as kept:
         slices = watching.slices(kept)
         watched = watching.run(slices, kept)
     document = _document(watching, slices, watched)
     if out is not None:
-        document["files"] = _write(out, watching, watched, document, told)
+        document["files"] = _write(out, watching, watched, document, told, chart=chart)
     found = watched.timeline
     facts = {"alarms": ", ".join(found.alarms) or "none", "false alarms a window": f"{watching.false_alarms:g}"}
     tables = [timelines.table(found), documents.facts_table("", facts)]
@@ -141,7 +143,7 @@ def _document(watching: Watching, slices: Slices, watched: Watched) -> dict[str,
 
 
 def _write(
-    out: Path, watching: Watching, watched: Watched, document: dict[str, Any], told: dict[str, Any]
+    out: Path, watching: Watching, watched: Watched, document: dict[str, Any], told: dict[str, Any], *, chart: str
 ) -> dict[str, str]:
     from fedcalib import __version__
 
@@ -152,7 +154,7 @@ def _write(
     contents = {
         "result.json": (json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1) + "\n").encode(),
         "report.html": timelines.page(found, private, document["warnings"], provenance, watching.false_alarms),
-        "timeline.png": timelines.charts(found)[0].png,
+        chart: timelines.charts(found)[0].png,
     }
     if watching.recalibrate:
         with TemporaryDirectory() as folder:

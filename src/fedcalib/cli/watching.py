@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, final
@@ -14,6 +14,7 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.review import Review
 from fedcalib.cli import registry, state
 from fedcalib.cli.budget import for_units
+from fedcalib.cli.evaluation import load_calibrator
 from fedcalib.cli.phases import Conductor, Phase, Rehearsal
 from fedcalib.cli.request import DataRequest, PrivacyRequest
 from fedcalib.cli.spending import Purse
@@ -72,23 +73,38 @@ class Watching:
     seed: int | None
     purse: Purse
     voice: Voice
+    calibrator: Path | None = None  # applied before anything is measured
+    rounds: int | None = None  # the latest so many windows; None for all
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None and self.rounds < 1:
+            raise InputError(f"Expected at least one round of evaluation, found {self.rounds}.")
 
     def key(self, settings: Mapping[str, Any]) -> str:
         """Name this command for its state directory."""
-        return state.key("monitor", settings, self.files)
+        also = () if self.calibrator is None else (self.calibrator,)
+        return state.key("monitor", settings, (*self.files, *also))
 
     def slices(self, kept: state.State) -> Slices:
         """Read the files and cut the records by time; windows start at the first day there is."""
-        federation, warnings = self.data.read(self.files, kept, self.privacy.model().private)
+        federation, warnings = self._read(kept)
         days = np.asarray(federation.records.extra["time"])
         first = int(days.min())
         place = (days - first) // self.by.days
         count = int(place.max()) + 1
         if count > _MOST:
             raise InputError(f"Expected at most {_MOST} windows, found {count}; use longer ones with --by.")
-        names = [f"{self.by} {index + 1}" for index in range(count)]
-        windows = {name: federation.where(place == index) for index, name in enumerate(names)}
-        return Slices(windows, {name: first + self.by.days * i for i, name in enumerate(names)}, warnings)
+        wanted = range(max(count - (self.rounds or count), 0), count)
+        names = {index: f"{self.by} {index + 1}" for index in wanted}
+        windows = {name: federation.where(place == index) for index, name in names.items()}
+        return Slices(windows, {name: first + self.by.days * index for index, name in names.items()}, warnings)
+
+    def _read(self, kept: state.State) -> tuple[Federation, tuple[str, ...]]:
+        """Read the files, and calibrate the scores if a calibrator was given."""
+        map_ = None if self.calibrator is None else load_calibrator(self.calibrator)
+        federation, warnings = self.data.read(self.files, kept, self.privacy.model().private)
+        calibrated = federation if map_ is None else replace(federation, records=map_.over(federation.records))
+        return calibrated, warnings
 
     def monitor(self, classes: int) -> Monitor:
         """Choose how to recalibrate: by the method that was named, or the usual one for so many classes."""
