@@ -60,16 +60,16 @@ def certain(classes: int, records: int, clients: int) -> fc.Federation:
     return fc.Federation.dirichlet(fc.Records.of_logits(logits, labels), clients, 0.1, seed=0)
 
 
-@pytest.mark.parametrize("classes", [10, 100])
-def test_eight_rounds_reach_the_pooled_optimum_of_an_overconfident_model(classes: int) -> None:
+@pytest.mark.parametrize("classes", [10, 40, 100])
+def test_rounds_by_default_reach_the_pooled_optimum_of_an_overconfident_model(classes: int) -> None:
     data = certain(classes, 4000, 20)
     assert distance(fc.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
 
 
 @pytest.mark.parametrize("classes", [10, 40])
-def test_twelve_rounds_reach_an_order_preserving_optimum_of_an_overconfident_model(classes: int) -> None:
+def test_twenty_rounds_reach_an_order_preserving_optimum_of_an_overconfident_model(classes: int) -> None:
     data = certain(classes, 2000, 20)
-    assert distance(fc.RidgeOPVector(rounds=12, reach=1e3), OrderPreservingVectorFamily(), data, fc.Open()) < 1e-5
+    assert distance(fc.RidgeOPVector(rounds=20, reach=1e3), OrderPreservingVectorFamily(), data, fc.Open()) < 1e-5
 
 
 def test_secure_sums_reach_it_as_closely_as_their_grid_allows() -> None:
@@ -102,19 +102,19 @@ def test_a_later_stage_sums_as_fast_as_the_first() -> None:
     assert whole.tolist() == np.trunc(rows * scale).sum(axis=0).astype(int).tolist()
 
 
-def test_very_many_classes_send_three_numbers_each_and_still_descend() -> None:
-    data = certain(300, 2000, 10)
-    query = fc.Plan.of(fc.RidgeVector(), data.schema).queries[0]
-    assert query.size == 600 + 900 + 1
+def test_many_classes_send_five_numbers_each() -> None:
+    data = certain(100, 2000, 10)
+    plan = fc.Plan.of(fc.RidgeVector(), data.schema)
+    assert len(plan.queries) == 16
+    assert {query.size for query in plan.queries} == {501}
     held = data.records.take(slice(0, 50))
+    query = plan.queries[0]
     np.testing.assert_allclose(query.pooled(held), query.rows(held).dense(query.size).sum(axis=0), atol=1e-9)
-    artifact = fc.run(fc.RidgeVector(), fc.InProcess(data), fc.Open()).artifact
-    family, at = VectorFamily(), parameters(artifact)
-    _, least = pooled_optimum(family, data.records, 10.0)
-    off = at - family.start(300)
-    reached = family.loss(at, data.records.logits, data.records.labels)[0] + 5 * float(off @ off)
-    begun = family.loss(family.start(300), data.records.logits, data.records.labels)[0]
-    assert reached - least < 0.05 * (begun - least)
+
+
+def test_very_many_classes_reach_the_pooled_optimum_too() -> None:
+    data = certain(300, 2000, 10)
+    assert distance(fc.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
 
 
 def test_parameters_beyond_floating_point_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -24,6 +25,8 @@ from fedcalib.types import Floats
 _FARTHEST = 100.0  # no factor or shift of a calibrator lies beyond, whatever the noise
 _LONGEST = 2.0  # a step of a factor or shift
 _ROUNDING = 1e-12
+_ROUNDS = 8
+_MEMORY = 20  # steps that tell how the loss bends
 _CLOSE = 1.0  # a step that promises to lower the summed loss by less ends where it promises
 
 
@@ -31,16 +34,18 @@ _CLOSE = 1.0  # a step that promises to lower the summed loss by less ends where
 class RidgeScaling(Method[Calibrator]):
     """Minimise the pooled log loss by Newton steps on summed gradients, drawn toward the identity by `ridge`.
 
-    Without noise this is the pooled optimum, whoever holds what: no client fits anything, so no client overfits. With
-    noise each step is the posterior mean given how noisy the sums are.
+    Without noise this is the pooled optimum, whoever holds what: no client fits anything, so no client overfits. Up to
+    32 classes clients send all curvature and eight rounds are enough; beyond, they send three numbers a class, the last
+    steps tell the rest, and it takes sixteen. `rounds` None means as many as that. With noise each step is the
+    posterior mean given how noisy the sums are, and fewer rounds are better.
     """
 
-    rounds: int = 8
+    rounds: int | None = None
     ridge: float = 10.0
     reach: float = 50.0
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or not self.ridge > 0 or not self.reach > 0:
+        if (self.rounds is not None and self.rounds < 1) or not self.ridge > 0 or not self.reach > 0:
             raise InputError("Expected rounds, ridge and reach above 0, found others.")
 
     @abstractmethod
@@ -52,16 +57,17 @@ class RidgeScaling(Method[Calibrator]):
         family = self.family()
         start = family.start(schema.classes)
         tried: Floats = family.soft_start(schema.classes) - start
-        places: list[_Place] = []
-        for _ in range(self.rounds):
+        place: _Place | None = None
+        for _ in range(self.rounds or (_ROUNDS if len(start) <= FULL else 2 * _ROUNDS)):
             query = ScalingGradient(family, tuple((start + tried).tolist()), self.reach)
-            there = _Place(query, (yield query), tried, self.ridge)
-            if not places or there.loss <= places[-1].loss + there.doubt:
-                places.append(there)
-                tried = there.next()
+            there = _Place(query, (yield query), tried, self.ridge, place)
+            if place is None or there.loss <= place.loss + there.doubt:
+                place = there
+                tried = place.next()
             else:
-                tried = places[-1].shorter(there)
-        return family.artifact(start + (places[-1].last() if len(places) > 1 else tried), schema.classes)
+                tried = place.shorter(there)
+        ended = tried if place is None or place.before is None else place.last()
+        return family.artifact(start + ended, schema.classes)
 
 
 @final
@@ -93,6 +99,12 @@ class _Place:
     answer: Answer
     moved: Floats
     ridge: float
+    before: _Place | None  # where the last step came from
+
+    @property
+    def exact(self) -> bool:
+        """Whether sums carry no noise."""
+        return not self.answer.variance("gradient").any()
 
     @cached_property
     def loss(self) -> float:
@@ -112,7 +124,7 @@ class _Place:
 
     def next(self) -> Floats:
         """Take a step from here, within public limits."""
-        step = _step(self.query, self.answer, self.moved, self.ridge)
+        step = self._step()
         step *= _LONGEST / max(float(np.abs(step).max(initial=0.0)), _LONGEST)
         there: Floats = np.clip(self.moved + step, -_FARTHEST, _FARTHEST)
         return there
@@ -131,26 +143,48 @@ class _Place:
     def last(self) -> Floats:
         """Take one more step that nobody will check, where sums are exact and it is sure to be a small gain."""
         there = self.next()
-        exact = not self.answer.variance("gradient").any()
-        return there if exact and -float(self.slope @ (there - self.moved)) / 2 < _CLOSE else self.moved
+        return there if self.exact and -float(self.slope @ (there - self.moved)) / 2 < _CLOSE else self.moved
+
+    def _step(self) -> Floats:
+        """Take Newton's step; where not all curvature was sent, let the last steps tell the rest of it."""
+        gradient, drawn = self.answer["gradient"] * self.query.reach, self.ridge * self.moved
+        if len(self.moved) <= FULL or not self.exact:
+            return _newton(self.query, self.answer, gradient, drawn, self.ridge)
+        past, shares, left = list(self._past()), [], gradient + drawn
+        for step, bend in past:
+            shares.append(float(step @ left) / float(step @ bend))
+            left = left - shares[-1] * bend
+        way = _newton(self.query, self.answer, left, np.zeros_like(left), self.ridge)
+        for (step, bend), share in zip(reversed(past), reversed(shares), strict=True):
+            way = way - (share + float(bend @ way) / float(step @ bend)) * step
+        return way
+
+    def _past(self) -> Iterator[tuple[Floats, Floats]]:
+        """Go back over the last steps and how the slope changed along them."""
+        there: _Place = self
+        for _ in range(_MEMORY):
+            if there.before is None:
+                return
+            step, bend = there.moved - there.before.moved, there.slope - there.before.slope
+            if step @ bend > 0:
+                yield step, bend
+            there = there.before
 
 
-def _step(query: ScalingGradient, answer: Answer, moved: Floats, ridge: float) -> Floats:
-    """Solve (ridge + W H) step = -(W gradient + ridge moved), with W = H / (H + noise); W = 1 without noise.
+def _newton(query: ScalingGradient, answer: Answer, gradient: Floats, drawn: Floats, ridge: float) -> Floats:
+    """Solve (ridge + W H) step = -(W gradient + drawn), with W = H / (H + noise); W = 1 without noise.
 
     Where exact sums say that the loss bends down, a step goes as far as if it bent up as much: down the slope.
     """
-    gradient = answer["gradient"] * query.reach
     noise = float(answer.variance("gradient").max(initial=0.0)) * query.reach**2
     curvature = _matrices(query, answer["curvature"] * query.reach**2)
     blocks = len(curvature)
-    pulls = gradient.reshape(-1, blocks).T if blocks > 1 else gradient[None]
-    drawn = moved.reshape(-1, blocks).T if blocks > 1 else moved[None]
     values, vectors = np.linalg.eigh(curvature)
     values = np.maximum(values, 0.0) if noise else np.abs(values)
     trust = values / (values + noise) if noise else np.ones_like(values)
-    turned = [np.einsum("bij,bi->bj", vectors, part) for part in (pulls, drawn)]
-    along = -(trust * turned[0] + ridge * turned[1]) / (ridge + trust * values)
+    parts = [part.reshape(-1, blocks).T if blocks > 1 else part[None] for part in (gradient, drawn)]
+    turned = [np.einsum("bij,bi->bj", vectors, part) for part in parts]
+    along = -(trust * turned[0] + turned[1]) / (ridge + trust * values)
     step: Floats = np.einsum("bij,bj->bi", vectors, along)
     return step.T.reshape(-1) if blocks > 1 else step[0]
 

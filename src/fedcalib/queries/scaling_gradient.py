@@ -21,7 +21,7 @@ _CELLS = 1 << 20  # of rows at a time
 _LARGEST = 1e6  # parameters beyond would leave floating point
 _WITHIN = 1 - 1e-12  # rounding must not carry a row beyond its bound
 WORST: Final = 30.0  # a record's log loss counts for no more
-FULL: Final = 512  # parameters up to which all their curvature is sent
+FULL: Final = 64  # parameters up to which all their curvature is sent
 
 
 @final
@@ -30,7 +30,7 @@ class ScalingGradient(RecordQuery):
     """The log loss at a family's parameters, its gradient, and its curvature.
 
     A record's gradient is cut to the L2 norm `reach` and divided by it; its curvature likewise by the square of it. So
-    both blocks have L2 = 1, attained by any record that is cut, Linf = 1 and L1 = sqrt(size). Up to 512 parameters the
+    both blocks have L2 = 1, attained by any record that is cut, Linf = 1 and L1 = sqrt(size). Up to 64 parameters the
     curvature is the upper triangle of a matrix; beyond, the three numbers of each class's factor and shift. The loss is
     cut at `WORST` and divided by it: every norm is 1, attained by a record that is certain and wrong.
     """
