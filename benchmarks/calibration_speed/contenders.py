@@ -84,10 +84,12 @@ def torch_uncertainty(name: str, **options: Any) -> Callable[[Data], Apply]:
     def fit(data: Data) -> Apply:
         import torch
         from torch.utils.data import DataLoader, TensorDataset
-        from torch_uncertainty.post_processing import calibration
+
+        from benchmarks.calibration_speed.torch_uncertainty import calibration
 
         torch.set_num_threads(1)
-        scaler = getattr(calibration, name)(**options)
+        asked = {"num_classes": data.classes} if name in ("VectorScaler", "MatrixScaler") else {}
+        scaler = getattr(calibration(), name)(**asked, **options)
         pairs = TensorDataset(torch.tensor(data.logits, dtype=torch.float32), torch.tensor(data.labels))
         with quiet():
             scaler.fit(DataLoader(pairs, batch_size=len(pairs)), progress=False)
@@ -96,6 +98,27 @@ def torch_uncertainty(name: str, **options: Any) -> Callable[[Data], Apply]:
             with quiet(), torch.no_grad():
                 found = scaler(torch.tensor(records.logits, dtype=torch.float32))
             return np.asarray(torch.softmax(found.double(), dim=1))
+
+        return apply
+
+    return fit
+
+
+def probmetrics(name: str, **options: Any) -> Callable[[Data], Apply]:
+    """Fit one of probmetrics' on probabilities."""
+
+    def fit(data: Data) -> Apply:
+        import torch
+        from probmetrics import calibrators
+
+        torch.set_num_threads(1)
+        model = getattr(calibrators, name)(**options)
+        with quiet():
+            model.fit(data.probs, data.labels)
+
+        def apply(records: fc.Records) -> Floats:
+            with quiet():
+                return np.asarray(model.predict_proba(np.asarray(records.probs)), dtype=np.float64)
 
         return apply
 
@@ -111,26 +134,33 @@ def quiet() -> Iterator[None]:
 
 
 ALL = (
-    Contender("BBQ", "fedcalib FedBBQ", ours(fc.FedBBQ(), of_probs=True), times=5),
+    Contender("BBQ", "fedcalib FedBBQ on log-odds", ours(fc.FedBBQ(axis=fc.EvenLogOdds()), of_probs=True), times=5),
+    Contender("BBQ", "fedcalib FedBBQ, as published", ours(fc.FedBBQ(), of_probs=True), times=5),
     Contender("BBQ", "torch-uncertainty BBQScaler", torch_uncertainty("BBQScaler"), times=1, largest=10),
     Contender("BBQ", "netcal BBQ", netcal("BBQ", "binning"), times=1, largest=10),
     Contender("histogram binning", "fedcalib FedBin", ours(fc.FedBin(15), of_probs=True), times=5),
     Contender("histogram binning", "netcal HistogramBinning", netcal("HistogramBinning", "binning", bins=15)),
     Contender(
         "temperature",
-        "fedcalib OneShotTemperature",
-        ours(fc.OneShotTemperature(points=4, lowest=0.5, reach=30.0, refinements=1)),
+        "fedcalib OneShotTemperature, 5 points and a Newton step",
+        ours(fc.OneShotTemperature(points=5, reach=30.0, refinements=1)),
         times=5,
+    ),
+    Contender(
+        "temperature",
+        "fedcalib OneShotTemperature, 8 points and two Newton steps",
+        ours(fc.OneShotTemperature(reach=30.0, refinements=2)),
     ),
     Contender("temperature", "fedcalib FedTemp, one round", ours(fc.FedTemp(rounds=1, clip=10.0, ridge=0.0))),
     Contender("temperature", "netcal TemperatureScaling", netcal("TemperatureScaling", "scaling")),
     Contender("temperature", "scikit-learn temperature", sklearn_temperature),
+    Contender("temperature", "probmetrics TemperatureScaling", probmetrics("TemperatureScalingCalibrator")),
     Contender("temperature", "torch-uncertainty TemperatureScaler", torch_uncertainty("TemperatureScaler"), times=1),
-    Contender("vector scaling", "fedcalib RidgeVector", ours(fc.RidgeVector(rounds=4)), times=2),
-    Contender("vector scaling", "fedcalib FedVector, one round", ours(fc.FedVector(rounds=1, clip=100.0)), times=2),
+    Contender("vector scaling", "fedcalib RidgeVector, 6 rounds", ours(fc.RidgeVector(rounds=6))),
+    Contender("vector scaling", "fedcalib FedVector, one round", ours(fc.FedVector(rounds=1, clip=100.0))),
     Contender("vector scaling", "netcal LogisticCalibration", netcal("LogisticCalibration", "scaling"), 1, 10),
     Contender("vector scaling", "torch-uncertainty VectorScaler", torch_uncertainty("VectorScaler"), times=1),
-    Contender("matrix scaling", "fedcalib FedMatrix, one round", ours(fc.FedMatrix(rounds=1, clip=100.0)), times=2),
+    Contender("matrix scaling", "fedcalib FedMatrix, one round", ours(fc.FedMatrix(rounds=1, clip=100.0)), 3, 10),
     Contender("matrix scaling", "scikit-learn LogisticRegression", sklearn_matrix, times=1, largest=10),
-    Contender("matrix scaling", "torch-uncertainty MatrixScaler", torch_uncertainty("MatrixScaler"), times=1),
+    Contender("matrix scaling", "torch-uncertainty MatrixScaler", torch_uncertainty("MatrixScaler"), 1, 10),
 )

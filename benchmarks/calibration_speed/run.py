@@ -1,8 +1,8 @@
 """How long fitting takes on 100,000 records, beside peers, in one run and one thread.
 
-Run with `python -m benchmarks.calibration_speed.run`; writes fits.csv and histograms.csv beside itself. Times are
-seconds of processor time, the best of a few, because the machine may be shared. Each contender runs in a process of its
-own. Name a task and a number of classes to run only those: `... temperature 10`.
+Run with `python -m benchmarks.calibration_speed.run`; writes fits.csv, histograms.csv and cells.csv beside itself, and
+the README from them. Times are seconds of processor time, the best of a few, because the machine may be shared. Each
+contender runs in a process of its own. Name a task and a number of classes to run only those: `... temperature 10`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.calibration_speed import contenders, data, histograms
+from benchmarks.calibration_speed import cells, contenders, data, histograms, report
 from fedcalib.metrics import classwise_ece, nll
 
 HERE = Path(__file__).parent
@@ -75,6 +75,9 @@ def main(task: str | None, only: int | None) -> None:
         writer.writerows(rows[key] for key in order if key in rows)
     if task in (None, "histograms"):
         histograms.main(HERE / "histograms.csv")
+    if task in (None, "cells"):
+        cells.main(HERE / "cells.csv")
+    report.main()
 
 
 if __name__ == "__main__":

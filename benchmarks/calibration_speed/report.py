@@ -1,0 +1,143 @@
+"""Write the README from the files of results; run with `python -m benchmarks.calibration_speed.report`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+HERE = Path(__file__).parent
+Row = dict[str, str]
+
+HEAD = """# How long fitting takes
+
+100,000 records, one thread, processor seconds, best of a few; each contender in a process of its own, inputs at hand
+before the clock starts. The column `load` is the machine's load average (two cores), so read ratios, not times.
+`python -m benchmarks.calibration_speed.run` measures everything anew, `... run TASK CLASSES` one task; the files are
+`fits.csv`, `histograms.csv` and `cells.csv`, and this page is written from them. cwECE and log loss are those of fresh
+records, so a quick fit that does not fit shows.
+
+torch-uncertainty is installed without what it depends on, and its calibrators are imported without the rest of it (see
+`torch_uncertainty.py`); nothing of them is changed. netcal has no matrix scaling, so that is set beside its vector
+scaling and beside other libraries' matrix scaling.
+"""
+
+PEERS = ("netcal", "torch-uncertainty", "scikit-learn", "probmetrics")
+
+
+def rows(name: str) -> list[Row]:
+    """Read a file of results; one that is not there is empty."""
+    path = HERE / name
+    return list(csv.DictReader(path.open())) if path.exists() else []
+
+
+def timed(row: Row) -> bool:
+    """Say whether a contender ran to its end."""
+    try:
+        return float(row["seconds"]) > 0
+    except ValueError:
+        return False
+
+
+def table(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    """Lay out a table."""
+    marks = "|".join("---" if column == 0 else "--:" for column in range(len(header)))
+    return (
+        "\n".join(f"| {' | '.join(line)} |" for line in [header])
+        + f"\n|{marks}|\n"
+        + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    )
+
+
+def of_task(task: str, classes: str, group: list[Row]) -> str:
+    """Show one task: who took how long, as a multiple of ours, and how well it fits."""
+    ours = next((float(row["seconds"]) for row in group if row["contender"].startswith("fedcalib") and timed(row)), 0.0)
+    lines = [
+        (
+            row["contender"],
+            row["seconds"] if timed(row) else "-",
+            f"{float(row['seconds']) / ours:.1f}" if timed(row) and ours else "-",
+            row["cwECE"],
+            row["log loss"],
+            row["load"],
+        )
+        for row in group
+    ]
+    header = ("contender", "seconds", "times our first", "cwECE", "log loss", "load")
+    return f"## {task[0].upper() + task[1:]}, {classes} classes\n\n{table(header, lines)}\n"
+
+
+def wanted() -> Iterator[tuple[str, ...]]:
+    """Set what was asked for at 10 classes beside what was found."""
+    fits = {row["contender"]: row for row in rows("fits.csv") if row["classes"] == "10" and timed(row)}
+    for task, ours, peers, factor in (
+        ("BBQ", "fedcalib FedBBQ on log-odds", ("netcal BBQ",), 500),
+        ("BBQ", "fedcalib FedBBQ on log-odds", ("torch-uncertainty BBQScaler",), 20),
+        ("histogram binning", "fedcalib FedBin", ("netcal HistogramBinning",), 5),
+        ("temperature", "fedcalib OneShotTemperature, 5 points and a Newton step", PEERS, 3),
+        ("vector scaling", "fedcalib RidgeVector, 6 rounds", ("netcal LogisticCalibration",), 5),
+        ("matrix scaling", "fedcalib FedMatrix, one round", ("netcal LogisticCalibration",), 5),
+    ):
+        yield from _against(fits, task, ours, peers, factor)
+    yield from _histograms()
+    for row in rows("cells.csv"):
+        what = f"a cell of a table, {row['kind']}: {row['method']}"
+        yield (
+            what,
+            f"under {row['allowed']} s",
+            f"{row['seconds']} s",
+            _verdict(float(row["seconds"]) < float(row["allowed"])),
+        )
+
+
+def _against(
+    fits: dict[str, Row], task: str, ours: str, peers: tuple[str, ...], factor: int
+) -> Iterator[tuple[str, ...]]:
+    rivals = [row for name, row in fits.items() if name.startswith(peers) and (len(peers) == 1 or row["task"] == task)]
+    if ours not in fits or not rivals:
+        yield f"{task}, against {' and '.join(peers)}", f"{factor} times as fast", "not measured", "-"
+        return
+    rival = min(rivals, key=lambda row: float(row["seconds"]))
+    ratio = float(rival["seconds"]) / float(fits[ours]["seconds"])
+    error, loss = (float(fits[ours][column]) - float(rival[column]) for column in ("cwECE", "log loss"))
+    fit = f"cwECE {error:+.5f}, log loss {loss:+.6f}"
+    good = ratio >= factor and (task != "BBQ" or (error <= 0 and loss <= 0)) and loss <= 1e-5
+    yield (
+        f"{task}, against {rival['contender']}",
+        f"{factor} times as fast",
+        f"{ratio:.1f} times ({fit})",
+        _verdict(good),
+    )
+
+
+def _histograms() -> Iterator[tuple[str, ...]]:
+    for row in rows("histograms.csv"):
+        limit = {"fedcalib": 12, "fedcalib, compiled": 3}.get(row["way"])
+        if limit:
+            found = float(row["of one pass"])
+            what = f"histograms of 100,000 x 100 ({row['way']})"
+            yield what, f"within {limit} times one pass", f"{found} times", _verdict(found <= limit)
+
+
+def _verdict(good: bool) -> str:
+    return "yes" if good else "no"
+
+
+def main() -> None:
+    """Write the page."""
+    parts = [HEAD, "## Wanted and found\n", table(("what", "wanted", "found", "met"), list(wanted())) + "\n"]
+    for (task, classes), group in groupby(rows("fits.csv"), key=lambda row: (row["task"], row["classes"])):
+        parts.append(of_task(task, classes, list(group)))
+    counted = [tuple(row.values()) for row in rows("histograms.csv")]
+    parts.append("## Classwise histograms of 100,000 x 100 probabilities in 15 bins\n")
+    parts.append("Both ways count the same integers; that is checked before they are timed.\n")
+    parts.append(table(("way", "seconds", "times one pass", "load"), counted) + "\n")
+    cells = [tuple(row.values()) for row in rows("cells.csv")]
+    parts.append("## One cell of a table: 100 clients, twelve rounds of a tenth of them, one run\n")
+    parts.append(table(("kind", "method", "data", "seconds", "allowed", "cwECE", "log loss", "load"), cells))
+    (HERE / "README.md").write_text("\n".join(parts) + "\n")
+
+
+if __name__ == "__main__":
+    main()
