@@ -28,11 +28,12 @@ def fitted(places: Floats, values: Floats, level: float) -> Polynomial:
     return curve
 
 
-def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats) -> float | None:
+def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats, nothing: float) -> float | None:
     """Give the mean of the crossing's posterior in [-1, 1], or None where it is too sharp to need one.
 
     The fitted values are Gaussian, so the density of an upward crossing at r is that of the value zero there, times
-    the expected rise; `prior` is its logarithm of what was known before, on the fine grid.
+    the expected rise; `prior` is the logarithm of what was known before, on the fine grid. As likely as all of that
+    together, before anything was heard, is a crossing at `nothing`, where a calibrated model has it.
     """
     degree = curve.degree()
     inverse = np.linalg.inv((powers := np.vander(places, degree + 1, increasing=True)).T @ powers)
@@ -51,7 +52,20 @@ def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats) 
     weights /= weights.sum()
     mean = float(weights @ _FINE)
     sharp = sqrt(float(weights @ (_FINE - mean) ** 2)) < _STEPS * (_FINE[1] - _FINE[0])
-    return None if sharp else mean
+    if sharp:
+        return None
+    calibrated = _calibrated(weights, prior, nothing)
+    return calibrated * nothing + (1 - calibrated) * mean
+
+
+def _calibrated(weights: Floats, prior: Floats, nothing: float) -> float:
+    """Say how probable it is that nothing is to be done: by how much hearing made that place likelier."""
+    if not -1 <= nothing <= 1:
+        return 0.0
+    place = int(np.abs(_FINE - nothing).argmin())
+    before = np.exp(prior - prior.max())
+    odds = float(weights[place] / (before[place] / before.sum()))
+    return odds / (1 + odds)
 
 
 def usual(centre: float, half: float) -> Floats:
