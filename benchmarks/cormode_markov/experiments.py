@@ -15,7 +15,7 @@ from fedcalib.metrics import roc_auc
 from fedcalib.metrics.calibration import binary_ece
 from fedcalib.metrics.ranking import auc_of_counts
 from fedcalib.metrics.score_buckets import Buckets
-from fedcalib.metrics.table_rates import accuracy, precision, recall
+from fedcalib.metrics.table_rates import accuracy, area, precision, recall
 from fedcalib.metrics.thresholds import confusion
 
 THRESHOLDS = np.arange(1, 11) / 11
@@ -69,7 +69,7 @@ def auc_errors(scores: np.ndarray, labels: np.ndarray, buckets: int, model: str,
         raw = raw_tree(leaves, model, run)
         values = {
             "ours": auc_of_counts(even.positive, even.negative),
-            "ours, all leaves": auc_of_counts(table.counts[1], table.counts[0]),
+            "ours, all leaves": float(area(table).value[0]),
             "published tree": raw.auc(buckets),
             "uniform buckets": raw.auc(buckets, uniform=True),
         }
@@ -80,46 +80,56 @@ def auc_errors(scores: np.ndarray, labels: np.ndarray, buckets: int, model: str,
             }  # fmt: skip
 
 
-def calibration_errors(scores: np.ndarray, labels: np.ndarray, bins: tuple[int, ...], model: str) -> Iterator[Row]:
+def calibration_errors(
+    scores: np.ndarray, labels: np.ndarray, bins: tuple[int, ...], model: str, runs: int
+) -> Iterator[Row]:
     """Calibration error on one half of what the other half fitted, with as many buckets as bins, as published."""
     half = np.random.default_rng(1).random(len(scores)) < 0.5
     kept, held = (scores[half], labels[half]), (scores[~half], labels[~half])
-    table = release(leaves_of(*kept, 10), fc.ScoreTree(), MODELS[model], 0)
-    base = roc_auc(*held)
-    for count in bins:
-        methods = {
-            "none": None,
-            "quantile binning": fc.QuantileBinning(buckets=count),
-            "quantile binning, default": fc.QuantileBinning(),
-            "BBQ": fc.BinaryBBQ(levels=max(int(np.log2(count)), 1)),
-            "isotonic": fc.IsotonicBuckets(),
-            "Platt": fc.PlattScaling(),
-            "beta": fc.BetaScaling(),
-        }
-        for name, method in methods.items():
+    tree = fc.suited_tree(MODELS[model])
+    leaves, base = leaves_of(*kept, int(np.log2(tree.leaves))), roc_auc(*held)
+    for run in range(1 if model == "no noise" else runs):
+        table = release(leaves, tree, MODELS[model], run)
+        for name, method, wanted in _calibrators(bins):
             mapped = held[0] if method is None else method.fit(table)(held[0])
-            yield {
-                "clients": len(kept[0]), "bins": count, "model": model, "calibrator": name,
-                "ece": binary_ece(mapped, held[1], count), "auc_change": roc_auc(mapped, held[1]) - base,
-            }  # fmt: skip
+            change = roc_auc(mapped, held[1]) - base
+            for count in wanted:
+                yield {
+                    "clients": len(kept[0]), "bins": count, "model": model, "run": run, "calibrator": name,
+                    "ece": binary_ece(mapped, held[1], count), "auc_change": change,
+                }  # fmt: skip
+
+
+def _calibrators(bins: tuple[int, ...]) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+    """Name every calibrator with the numbers of bins that it is measured in."""
+    yield "none", None, bins
+    yield "quantile binning, default", fc.QuantileBinning(), bins
+    yield "isotonic", fc.IsotonicBuckets(), bins
+    yield "Platt", fc.PlattScaling(), bins
+    yield "beta", fc.BetaScaling(), bins
+    for count in bins:
+        yield "quantile binning", fc.QuantileBinning(buckets=count), (count,)
+        yield "BBQ", fc.BinaryBBQ(levels=max(int(np.log2(count)), 1)), (count,)
 
 
 def equal_epsilon(scores: np.ndarray, labels: np.ndarray, model: str, runs: int) -> Iterator[Row]:
     """Four ways to spend the same epsilon on 1024 leaves."""
-    exact, leaves = confusion(scores, labels, THRESHOLDS), leaves_of(scores, labels, 10)
+    exact = confusion(scores, labels, THRESHOLDS)
+    leaves = leaves_of(scores, labels, 10)
     truth, auc = np.stack([exact.precision, exact.recall, exact.accuracy]), roc_auc(scores, labels)
     trees = {
         "flat leaves": fc.ScoreTree(1024, 1),
         "consistent, arity 2": fc.ScoreTree(2, 10),
         "consistent, arity 4": fc.ScoreTree(4, 5),
+        "suited": fc.suited_tree(MODELS[model]),
     }
     for run in range(runs):
         raw = raw_tree(leaves, model, run)
         found = {"published tree": (np.array([raw.rates(t) for t in THRESHOLDS]).T, raw.auc(100))}
         for name, tree in trees.items():
-            table = release(leaves, tree, MODELS[model], run)
+            table = release(leaves.reshape(2, tree.leaves, -1).sum(axis=2), tree, MODELS[model], run)
             rates = np.stack([rate(table, THRESHOLDS).value for rate in (precision, recall, accuracy)])
-            found[name] = rates, auc_of_counts(table.counts[1], table.counts[0])
+            found[name] = rates, float(area(table).value[0])
         for name, (rates, value) in found.items():
             yield {
                 "clients": len(scores), "model": model, "run": run, "estimator": name,

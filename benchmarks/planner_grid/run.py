@@ -15,6 +15,7 @@ import numpy as np
 
 import fedcalib as fc
 from benchmarks.releases import release
+from fedcalib.artifacts.score_curves import Curves
 from fedcalib.planning.metrics import figure
 from fedcalib.planning.study import MODELS
 
@@ -30,8 +31,9 @@ def figures(clients: int, privacy: fc.Privacy, seed: int) -> list[float]:
     """Draw clients, release their counts under the model's own noise, and read every figure off."""
     rng = np.random.default_rng(77_000 + seed)
     leaves = rng.multinomial(clients, SCORES.chances(TREE.leaves).reshape(-1)).reshape(2, TREE.leaves)
-    table = release(leaves, TREE, privacy, seed)
-    return [float(figure(name).values(table, table.counts[None])[0]) for name in NAMES]
+    curves = Curves(release(leaves, TREE, privacy, seed))
+    rates = (curves.accuracy(0.5), curves.precision(0.5), curves.recall(0.5))
+    return [found.value for found in (curves.auc, *rates, curves.ece())]
 
 
 def cells() -> list[tuple[str, float]]:

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.artifacts.edges import EdgeSteps
-from fedcalib.methods.score_calibration import ScoreCalibration, check_buckets, chosen_buckets
+from fedcalib.methods.score_calibration import ScoreCalibration, check_buckets, chosen_buckets, steadied
 from fedcalib.metrics.score_buckets import Buckets
 from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.queries.score_tree import TREE, ScoreTree
@@ -20,7 +20,8 @@ from fedcalib.trees import isotonic
 class IsotonicBuckets(ScoreCalibration):
     """Replace each score by its bucket's share of positives, pooled with neighbours wherever it would fall.
 
-    Pooling averages noise away, so the default takes twice as many buckets as plain binning would.
+    Pooling averages noise away, so the default takes twice as many buckets as plain binning would. It keeps the order
+    of scores up to ties, so of the calibrators in buckets it is the one to take under local reports.
     """
 
     buckets: int | None = None
@@ -37,7 +38,7 @@ class IsotonicBuckets(ScoreCalibration):
     def fit(self, table: ScoreTable) -> EdgeSteps:
         """Part the records evenly and pool what falls."""
         count = chosen_buckets(self.buckets, table) * (2 if self.buckets is None else 1)
-        buckets = Buckets.even(table, count)
+        buckets = Buckets.even(steadied(table), count)
         held = buckets.positive + buckets.negative
         # shares stay signed until neighbours are pooled: cutting noise at zero first would lift every low bucket
         share = np.divide(buckets.positive, held, out=buckets.score.copy(), where=held > 0)

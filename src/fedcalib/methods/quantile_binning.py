@@ -14,7 +14,7 @@ from fedcalib.flows.recounted import recounted
 from fedcalib.flows.score_table import score_table
 from fedcalib.method import Flow
 from fedcalib.methods.platt import two_classes
-from fedcalib.methods.score_calibration import ScoreCalibration, check_buckets, chosen_buckets
+from fedcalib.methods.score_calibration import ScoreCalibration, check_buckets, chosen_buckets, steadied
 from fedcalib.metrics.score_buckets import Buckets
 from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.queries.score_tree import TREE, ScoreTree
@@ -58,7 +58,7 @@ class QuantileBinning(ScoreCalibration):
 
     def fit(self, table: ScoreTable) -> EdgeSteps:
         """Part the records evenly and take the shares."""
-        return self._read(Buckets.even(table, chosen_buckets(self.buckets, table)))
+        return self._read(Buckets.even(steadied(table), chosen_buckets(self.buckets, table)))
 
     def _read(self, buckets: Buckets) -> EdgeSteps:
         return EdgeSteps.of_arrays(buckets.edges[1:-1], shares(buckets, self.smoothing))

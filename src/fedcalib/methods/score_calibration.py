@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
@@ -37,6 +37,11 @@ class ScoreCalibration(Method[Calibrator]):
         """Ask for the tree, then fit."""
         two_classes(schema)
         return self.fit((yield from score_table(self.asked)))
+
+
+def steadied(table: ScoreTable) -> ScoreTable:
+    """Let the likely counts stand for the noisy ones where noise is large; what is known of the noise stays."""
+    return replace(table, counts=table.likely) if table.shaken else table
 
 
 def chosen_buckets(buckets: int | None, table: ScoreTable) -> int:
