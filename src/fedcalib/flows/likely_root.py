@@ -14,6 +14,7 @@ USUAL: Final = log(1.5)  # logarithm of the temperature that over-confident netw
 SPREAD: Final = 0.5  # standard deviation: public knowledge, and no more than a nudge unless noise is large
 _SURPRISE: Final = 5.0  # standard deviations of what is left over: a bend has to show before it is believed
 _FINE: Final = np.linspace(-1, 1, 801)
+_RATHER: Final = 0.5  # likelier than not
 _STEPS: Final = 5  # of the fine grid; an answer surer than that is better found by solving
 
 
@@ -33,7 +34,8 @@ def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats, 
 
     The fitted values are Gaussian, so the density of an upward crossing at r is that of the value zero there, times
     the expected rise; `prior` is the logarithm of what was known before, on the fine grid. As likely as all of that
-    together, before anything was heard, is a crossing at `nothing`, where a calibrated model has it.
+    together, before anything was heard, is a crossing at `nothing`, where a calibrated model has it; where that has
+    become likelier than not, it is the answer.
     """
     degree = curve.degree()
     inverse = np.linalg.inv((powers := np.vander(places, degree + 1, increasing=True)).T @ powers)
@@ -54,12 +56,11 @@ def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats, 
     sharp = sqrt(float(weights @ (_FINE - mean) ** 2)) < _STEPS * (_FINE[1] - _FINE[0])
     if sharp:
         return None
-    calibrated = _calibrated(weights, prior, nothing)
-    return calibrated * nothing + (1 - calibrated) * mean
+    return nothing if _calibrated(weights, prior, nothing) > _RATHER else mean
 
 
 def _calibrated(weights: Floats, prior: Floats, nothing: float) -> float:
-    """Say how probable it is that nothing is to be done: by how much hearing made that place likelier."""
+    """Say how probable it is that nothing is to be done: by how much the answer made that place likelier."""
     if not -1 <= nothing <= 1:
         return 0.0
     place = int(np.abs(_FINE - nothing).argmin())
