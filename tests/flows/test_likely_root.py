@@ -26,7 +26,7 @@ def test_little_noise_leaves_the_root_where_it_is(temperature: float) -> None:
 def test_much_noise_says_what_is_usual() -> None:
     rng = np.random.default_rng(0)
     found = [crossing(GRID, rng.normal(0, 1e4, 8), 1e8, 0.0) for _ in range(50)]
-    assert np.mean([abs(value) < 1e-9 or abs(value + USUAL) < 0.25 for value in found]) > 0.9
+    assert np.mean([abs(value) < 1e-9 or abs(value + USUAL) < 0.25 for value in found]) > 0.8
     assert max(found) < GRID[-1]
     assert min(found) > GRID[0]
 

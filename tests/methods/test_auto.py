@@ -77,6 +77,7 @@ def test_composition_follows_public_facts() -> None:
     }
     many = fc.Auto(epsilon=1.0).stages(fc.Schema(100, 1000))
     assert [type(stage).__name__ for stage in many] == ["OneShotTemperature", "ResidualBinning"]
+    assert len(fc.Auto(epsilon=0.5).stages(fc.Schema(100, 1000))) == 1
     records = fc.Auto(epsilon=1.0, unit="record").stages(fc.Schema(10, 100))
     assert len(records) == 2  # five thousand records protect themselves as well as five thousand clients
 

@@ -45,7 +45,8 @@ def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats, 
     spread, cross, bend = (
         np.einsum("ij,jk,ik->i", a, inverse, b) for a, b in ((here, here), (rise, here), (rise, rise))
     )
-    value, slope = here @ curve.coef, rise @ curve.coef
+    weight = np.asarray(curve.coef, dtype=np.float64)
+    value, slope = here @ weight, rise @ weight
     given = slope - cross / spread * value  # the slope, were the curve zero here
     doubt = np.maximum(bend - cross**2 / spread, 0.0) * level
     density = -0.5 * value**2 / (spread * level) - 0.5 * np.log(spread) + prior
@@ -78,4 +79,5 @@ def usual(centre: float, half: float) -> Floats:
 
 def _upward(slope: Floats, variance: Floats) -> Floats:
     """Say how probable it is that the curve rises; never quite zero."""
-    return 0.5 * (1 + np.tanh(0.8 * slope / np.sqrt(variance + 1e-300))) + 1e-12
+    rises: Floats = 0.5 * (1 + np.tanh(0.8 * slope / np.sqrt(variance + 1e-300))) + 1e-12
+    return rises

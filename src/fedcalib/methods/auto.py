@@ -24,7 +24,7 @@ from fedcalib.query import Unit
 from fedcalib.records import Schema
 
 HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
-ENOUGH: Final = 250.0  # units times epsilon from which shifts by class are worth a share of the budget
+ENOUGH: Final = 250.0  # units times epsilon from which shifts of up to ten classes are worth a share of the budget
 PLENTY: Final = 750.0  # units times epsilon from which finding out how large clients are is worth a share too
 MANY: Final = 32  # classes beyond which the curvature between pairs of them is too much to ask for
 _SHARE = 0.2  # of the budget, for the temperature where shifts by class follow
@@ -80,7 +80,7 @@ class Auto(Method[Calibrator]):
         strength = self._strength(schema)
         if strength < HOPELESS:
             return ()
-        if strength < ENOUGH:
+        if strength < ENOUGH * max(1.0, sqrt(schema.classes / 10)):  # the same records tell less about more classes
             return (self._temperature(breadth=1.0, weight=1.0, highest=3.0),)
         return self._temperature(2.0, _SHARE), self._by_class(schema.classes)
 
