@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcalib.trees import consistent, covariance, isotonic, rising
+from fedcalib.trees import at_fit, consistent, covariance, isotonic, rising
 
 
 def design(arity: int, height: int) -> np.ndarray:
@@ -45,6 +45,28 @@ def test_one_exact_level_is_kept_and_the_rest_adapts() -> None:
     levels = [np.array([10.0, 20.0]), np.array([3.0, 5.0, 10.0, 14.0])]
     leaves = consistent(levels, [np.zeros(1), np.ones(1)], 2)
     np.testing.assert_allclose(leaves, [4.0, 6.0, 8.0, 12.0])
+
+
+def test_variances_that_grow_with_counts_are_read_at_the_fit() -> None:
+    """Two levels of the same counts whose noise grows with them: a second fit is free of the first one's bias."""
+    rng = np.random.default_rng(0)
+    truth, once, twice = np.linspace(50.0, 400.0, 16), [], []
+    sums = [truth.reshape(2**depth, -1).sum(axis=1) for depth in range(1, 5)]
+    for _ in range(1500):
+        levels = [rng.normal(level, np.sqrt(4 * level)) for level in sums]
+        variances = [4 * np.maximum(level, 1.0) for level in levels]
+        first = consistent(levels, variances, 2)
+        once.append(first.sum())
+        twice.append(consistent(levels, at_fit(first, levels, variances, 2), 2).sum())
+    error = np.std(twice) / len(twice) ** 0.5
+    assert truth.sum() - np.mean(once) > 5 * error
+    assert abs(np.mean(twice) - truth.sum()) < 0.5 * (truth.sum() - np.mean(once))
+
+
+def test_alike_variances_stay_as_they_are() -> None:
+    levels, alike = [np.array([3.0, 4.0]), np.arange(4.0)], [np.ones(1), np.full(4, 2.0)]
+    for kept, given_ in zip(at_fit(np.arange(4.0), levels, alike, 2), alike, strict=True):
+        assert kept is given_
 
 
 def test_prefixes_of_a_thousand_leaves_are_as_sharp_as_theory_says() -> None:

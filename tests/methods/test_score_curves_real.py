@@ -50,19 +50,28 @@ def test_secure_sums_at_height_14_are_as_good_as_exact(flights: tuple[np.ndarray
         assert np.abs(values - truth).max() < 1e-4, name
 
 
-@pytest.mark.parametrize(("privacy", "most"), [(fc.DistributedDP(1.0), 5e-4), (fc.LocalDP(5.0), 3e-3)])
-def test_noise_costs_little(flights: tuple[np.ndarray, np.ndarray], privacy: fc.Privacy, most: float) -> None:
+@pytest.mark.parametrize(
+    ("privacy", "most", "mean"), [(fc.DistributedDP(1.0), 5e-4, 5e-4), (fc.LocalDP(5.0), 3e-3, 4.5e-3)]
+)
+def test_noise_costs_little(
+    flights: tuple[np.ndarray, np.ndarray], privacy: fc.Privacy, most: float, mean: float
+) -> None:
+    """AUC, and rates at most thresholds; under local reports the mean has the noise of the highest thresholds in it.
+
+    The benchmark shows how little room is left there even for somebody who asks about these thresholds only.
+    """
     federation = one_each(*flights)
     exact = confusion(*flights, THRESHOLDS)
     truth = np.stack([exact.precision, exact.recall, exact.accuracy])
-    areas, rates = [], []
+    areas, errors, method = [], [], fc.ScoreCurves(fc.suited_tree(privacy))
     for seed in range(3):
-        found = fc.run(fc.ScoreCurves(), fc.InProcess(federation), privacy, randomness=fc.Simulated(seed)).artifact
+        found = fc.run(method, fc.InProcess(federation), privacy, randomness=fc.Simulated(seed)).artifact
         areas.append(abs(found.auc.value - roc_auc(*flights)))
         values = [[getattr(found, name)(t).value for t in THRESHOLDS] for name in ("precision", "recall", "accuracy")]
-        rates.append(np.nanmedian(np.abs(np.array(values) - truth)))
+        errors.append(np.abs(np.array(values) - truth))
     assert np.median(areas) <= most
-    assert np.median(rates) <= most
+    assert np.median(np.nanmedian(errors, axis=(1, 2))) <= most
+    assert np.median(np.nanmean(errors, axis=(1, 2))) <= mean
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,7 @@ def test_noise_costs_little(flights: tuple[np.ndarray, np.ndarray], privacy: fc.
         (fc.SecAgg(), fc.QuantileBinning(), 0.0025),
         (fc.DistributedDP(1.0), fc.QuantileBinning(), 0.003),
         (fc.LocalDP(5.0), fc.BetaScaling(), 0.01),
+        (fc.LocalDP(5.0), fc.IsotonicBuckets(tree=fc.suited_tree(fc.LocalDP(5.0))), 0.01),
     ],
 )
 def test_half_of_the_flights_calibrate_the_other_half(

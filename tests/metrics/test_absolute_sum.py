@@ -29,6 +29,16 @@ def test_covers_the_truth_wherever_it_is(truth: np.ndarray, most: float) -> None
     assert np.mean(widths) <= most * np.subtract(*np.quantile(sums, [0.975, 0.025]))
 
 
+def test_signs_that_neighbours_agree_on_shorten_it() -> None:
+    """Small parts of one sign are worth more than the same parts in turns, and both are covered."""
+    rng, widths = np.random.default_rng(2), {}
+    for name, truth in (("alike", np.full(15, 2.0)), ("in turns", np.where(np.arange(15) % 2, 2.0, -2.0))):
+        found = [absolute_sum_interval(truth + rng.normal(size=15), np.eye(15)) for _ in range(120)]
+        assert np.mean([30 in one for one in found]) >= 0.88
+        widths[name] = np.mean([one.width for one in found])
+    assert widths["alike"] < 0.9 * widths["in turns"]
+
+
 def test_a_plug_in_interval_would_not() -> None:
     """The plug-in sum of nothing but noise is far from zero: that is the bias in question."""
     seen = np.abs(np.random.default_rng(0).normal(size=(500, 15))).sum(axis=1)
