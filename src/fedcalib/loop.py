@@ -109,6 +109,33 @@ class Result(Generic[T]):
     bytes_a_client: int  # what one client sends in answer to all queries, at eight a number
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Agreement(Generic[T]):
+    """A method, the clients that it is for, and how it is made private: all that is fixed before anything is asked.
+
+    Agreed once, it can be run many times.
+    """
+
+    method: Method[T]
+    privacy: Privacy
+    participation: Participation
+    schema: Schema
+    cohort: Cohort
+    plan: Plan
+    mechanisms: tuple[Mechanism, ...]
+    spending: Spending
+
+    @classmethod
+    def of(cls, method: Method[T], privacy: Privacy, participation: Participation, schema: Schema) -> Agreement[T]:
+        """Plan every question, and say how each is served and what all of them spend."""
+        cohort = participation.cohort(schema.clients)
+        plan = Plan.of(method, schema)
+        mechanisms = tuple(privacy.mechanism(query, plan, cohort, participation) for query in plan.queries)
+        spending = privacy.spending(plan, cohort, participation)
+        return cls(method, privacy, participation, schema, cohort, plan, mechanisms, spending)
+
+
 def run(
     method: Method[T],
     runtime: Runtime,
@@ -126,23 +153,36 @@ def run(
     With a transcript file, a run that was cut short goes on where it stopped: answered queries are recalled from the
     file and nobody is asked twice.
     """
-    drawn = participation or Everyone()
+    agreed = Agreement.of(method, privacy, participation or Everyone(), runtime.schema)
+    return conduct(
+        agreed, runtime, randomness=randomness, transcript=transcript, ledger=ledger, account=account, watch=watch
+    )
+
+
+def conduct(
+    agreed: Agreement[T],
+    runtime: Runtime,
+    *,
+    randomness: Randomness | None = None,
+    transcript: Path | str | None = None,
+    ledger: Debits | None = None,
+    account: str = "default",
+    watch: Callable[[Progress], None] | None = None,
+) -> Result[T]:
+    """Run what was agreed."""
     source = randomness or Secure()
-    schema = runtime.schema
-    cohort = drawn.cohort(schema.clients)
-    plan = Plan.of(method, schema)
-    mechanisms = [privacy.mechanism(query, plan, cohort, drawn) for query in plan.queries]
-    spending = replace(privacy.spending(plan, cohort, drawn), simulation=source.simulated)
+    plan, cohort, drawn, mechanisms = agreed.plan, agreed.cohort, agreed.participation, agreed.mechanisms
+    spending = replace(agreed.spending, simulation=source.simulated)
     if source.simulated:
         spending = replace(spending, statement=f"Simulation: not private. It would be: {spending.statement}")
     log = Transcript.open(transcript)
-    header = log.begin(_header(method, privacy, drawn, schema, source))
+    header = log.begin(_header(agreed, source))
     name = str(header["run"])
     once = drawn.appearances(len(plan.queries)) == 1
     bill = Bill(spending, tuple(zip(mechanisms, plan.queries, strict=True)), cohort, once)
     if ledger is not None and spending.epsilon is not None:
         ledger.debit(name, account, spending)
-    runtime.prepare(Outline(name, plan.queries, tuple(mechanisms), cohort, drawn))
+    runtime.prepare(Outline(name, plan.queries, mechanisms, cohort, drawn))
 
     def ask(index: int, query: Query) -> Answer:
         plan.check(index, query)
@@ -159,25 +199,23 @@ def run(
         step = Step(name, index, attempt, query, mechanisms[index], cohort, drawn, source.derive(name, index, attempt))
         total = runtime.total(step)
         value, variance = step.mechanism.decode(query, total.value, total.clients, step.randomness.derive("server"))
-        clients = round(cohort.expected) if privacy.private else total.clients
+        clients = round(cohort.expected) if agreed.privacy.private else total.clients
         return log.answered(index, query, value, variance, clients)
 
-    artifact = drive(method, schema, ask)
+    artifact = drive(agreed.method, agreed.schema, ask)
     sent = 8 * sum(mechanism.width(query) for mechanism, query in zip(mechanisms, plan.queries, strict=True))
     return Result(artifact, bill.after(log.asks(len(plan.queries))), plan, cohort, log, sent)
 
 
-def _header(
-    method: Method[Any], privacy: Privacy, participation: Participation, schema: Schema, source: Randomness
-) -> dict[str, Any]:
+def _header(agreed: Agreement[Any], source: Randomness) -> dict[str, Any]:
     """Say what a run is, in a form that a later one can be compared with."""
     header = {
         "schema_version": 1,
-        "method": wire.encode(method),
-        "privacy": wire.encode(privacy),
-        "participation": wire.encode(participation),
-        "clients": schema.clients,
-        "classes": schema.classes,
+        "method": wire.encode(agreed.method),
+        "privacy": wire.encode(agreed.privacy),
+        "participation": wire.encode(agreed.participation),
+        "clients": agreed.schema.clients,
+        "classes": agreed.schema.classes,
         "simulation": source.simulated,
     }
     # a simulated run's name follows from its seed and settings, so that the same command gives the same numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import isfinite, prod
 from typing import Literal, final
 
@@ -100,15 +100,15 @@ class Query(ABC):
 
     def split(self, vector: Array) -> dict[str, Array]:
         """Cut a message into its named blocks."""
-        edges = np.cumsum([0, *(block.size for block in self.blocks.values())])
+        blocks = self.blocks
+        edges = accumulate((block.size for block in blocks.values()), initial=0)
         parts = (vector[start:stop] for start, stop in pairwise(edges))
-        return {name: part.reshape(block.shape) for (name, block), part in zip(self.blocks.items(), parts, strict=True)}
+        return {name: part.reshape(block.shape) for (name, block), part in zip(blocks.items(), parts, strict=True)}
 
     def spread(self, values: Mapping[str, float]) -> Floats:
         """Repeat one number a block over the block's cells, (size,)."""
-        return np.repeat(
-            np.array([float(values[name]) for name in self.blocks]), [block.size for block in self.blocks.values()]
-        )
+        blocks = self.blocks
+        return np.repeat(np.array([float(values[name]) for name in blocks]), [block.size for block in blocks.values()])
 
 
 class RecordQuery(Query):

@@ -62,10 +62,9 @@ class Transcript:
 
     def recall(self, step: int, query: Query) -> Answer | None:
         """Give the recorded answer to a step, if there is one."""
-        mark = wire.fingerprint(query)
-        for line in self.lines:
-            if line.get("step") != step:
-                continue
+        lines = [line for line in self.lines if line.get("step") == step]
+        mark = wire.fingerprint(query) if lines else ""
+        for line in lines:
             if line["query"] != mark:
                 raise TranscriptError(
                     f"Expected step {step} to ask what {self.path or 'the transcript'} recorded, found another query."

@@ -11,8 +11,9 @@ import numpy as np
 from fedcalib.audit.evidence import Gaussian, Threshold, lower_epsilon
 from fedcalib.audit.mechanisms import Contrast
 from fedcalib.audit.result import Audit
+from fedcalib.cohort import Everyone
 from fedcalib.errors import InputError
-from fedcalib.loop import Result, Runtime, Step, Total, run
+from fedcalib.loop import Agreement, Result, Runtime, Step, Total, conduct
 from fedcalib.method import Method
 from fedcalib.privacy.model import Privacy
 from fedcalib.query import Query
@@ -64,6 +65,7 @@ class _Game:
     present: Federation
     absent: Federation
     statistic: Statistic | None
+    agreed: Agreement[Any] | None = None
     epsilon: float = 0.0
     delta: float = 0.0
     contrasts: dict[Query, Contrast] = field(default_factory=dict)
@@ -71,7 +73,9 @@ class _Game:
     def score(self, federation: Federation, randomness: Randomness) -> float:
         """Run once."""
         watched = _Watched(InProcess(federation))
-        result = run(self.method, watched, self.privacy, randomness=randomness)
+        if self.agreed is None or self.agreed.schema != watched.schema:
+            self.agreed = Agreement.of(self.method, self.privacy, Everyone(), watched.schema)
+        result = conduct(self.agreed, watched, randomness=randomness)
         if result.privacy.epsilon is None:
             raise InputError(f"Expected a model that claims an epsilon, found {type(self.privacy).__name__}.")
         self.epsilon, self.delta = result.privacy.epsilon, result.privacy.delta or 0.0

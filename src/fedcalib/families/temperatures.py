@@ -47,17 +47,22 @@ def slices(logits: Floats, labels: Ints, owner: Ints) -> Iterator[Slice]:
 def best_logarithms(parts: list[Slice], start: Floats, ridge: float, low: float, high: float) -> Floats:
     """Find each client's best ln T within [low, high], drawn toward 0 by ridge * (ln T)^2 / 2 on its summed loss.
 
-    Newton's steps, and halvings of the bracket wherever a step leaves it or the slope does not shrink.
+    Newton's steps, and halvings of the bracket wherever a step leaves it or the slope does not shrink; but a step that
+    leaves it at an end where nobody looked yet goes to that end, where many a client's best is.
     """
     clients = len(start)
     lows, highs = np.full(clients, low), np.full(clients, high)
     place, before = np.clip(start, low, high), np.full(clients, np.inf)
+    fresh = np.ones((2, clients), dtype=bool)  # nobody looked at the lower, the upper end
     for _ in range(_STEPS):
         slope, curvature = _totals(parts, place, ridge)
+        fresh &= place != np.array([[low], [high]])
         lows, highs = np.where(slope < 0, place, lows), np.where(slope < 0, highs, place)
         aim = place - slope / np.where(curvature > 0, curvature, np.inf)
-        good = (curvature > 0) & (lows <= aim) & (aim <= highs) & (np.abs(slope) <= before / 2)
+        there = np.abs(aim - place) <= _ENOUGH
+        good = (curvature > 0) & (lows <= aim) & (aim <= highs) & (there | (np.abs(slope) <= before / 2))
         moved = np.where(good, aim, (lows + highs) / 2)
+        moved = np.where((aim < low) & fresh[0], low, np.where((aim > high) & fresh[1], high, moved))
         done = np.abs(moved - place) <= _ENOUGH
         place, before = moved, np.abs(slope)
         if done.all():
