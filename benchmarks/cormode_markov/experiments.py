@@ -136,3 +136,39 @@ def equal_epsilon(scores: np.ndarray, labels: np.ndarray, model: str, runs: int)
                 "rates_mean": np.nanmean(np.abs(rates - truth)), "rates_median": np.nanmedian(np.abs(rates - truth)),
                 "unanswered": int(np.isnan(rates).sum()), "auc": abs(value - auc),
             }  # fmt: skip
+
+
+def local_limit(scores: np.ndarray, labels: np.ndarray, runs: int) -> Iterator[Row]:
+    """Rates under local reports by tree, beside somebody who asks about the ten thresholds and nothing else."""
+    exact, model = confusion(scores, labels, THRESHOLDS), "LocalDP eps=5"
+    truth = np.stack([exact.precision, exact.recall, exact.accuracy])
+    trees = {f"{a}^{h} leaves": fc.ScoreTree(a, h) for a, h in ((2, 6), (2, 7), (2, 8), (8, 2), (4, 3), (4, 5))}
+    between = np.searchsorted(THRESHOLDS, scores, side="right") + 11 * labels
+    known = np.bincount(between, minlength=22).reshape(2, 11)
+    for run in range(runs):
+        found = {
+            "thresholds known beforehand": _between(release(known, fc.ScoreTree(11, 1), MODELS[model], run).counts)
+        }
+        for name, tree in trees.items():
+            table = release(_leaves(scores, labels, tree), tree, MODELS[model], run)
+            found[name] = np.stack([rate(table, THRESHOLDS).value for rate in (precision, recall, accuracy)])
+        for name, values in found.items():
+            errors = np.abs(values - truth)
+            yield {
+                "clients": len(scores), "model": model, "run": run, "estimator": name, "mean": np.nanmean(errors),
+                "median": np.nanmedian(errors), "up_to_5_11": np.nanmean(errors[:, :5]),
+                "unanswered": int(np.isnan(errors).sum()),
+            }  # fmt: skip
+
+
+def _leaves(scores: np.ndarray, labels: np.ndarray, tree: fc.ScoreTree) -> np.ndarray:
+    cells = bin_index(scores, tree.leaves) + labels * tree.leaves
+    return np.bincount(cells, minlength=2 * tree.leaves).reshape(2, -1)
+
+
+def _between(counts: np.ndarray) -> np.ndarray:
+    """Read the rates at the thresholds off noisy counts between them."""
+    above = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    negative, positive = counts.sum(axis=1)
+    accurate = (above[1] + negative - above[0]) / (negative + positive)
+    return np.stack([np.clip(above[1] / above.sum(axis=0), 0, 1), above[1] / positive, accurate])

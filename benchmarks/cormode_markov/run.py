@@ -1,7 +1,8 @@
 """Figures 2 to 5 and Table 1 of "Federated Calibration and Evaluation of Binary Classifiers", on real scores.
 
 Run with `python -m benchmarks.cormode_markov.run`; it reads the real data beside the repository, and writes CSV files
-and pictures beside itself. `--quick` takes two repetitions and two data sets.
+and pictures beside itself. Name experiments, or data sets, to run only those: what the files say about other data sets
+stays. `--quick` takes two repetitions and two data sets.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.cormode_markov.experiments import (
     auc_errors,
     calibration_errors,
     equal_epsilon,
+    local_limit,
     rate_errors,
 )
 from fedcalib.metrics import roc_auc
@@ -90,6 +92,10 @@ def same_budget(held: tuple[np.ndarray, np.ndarray], runs: int) -> Iterator[Row]
         yield from equal_epsilon(*held, model, runs)
 
 
+def limits(held: tuple[np.ndarray, np.ndarray], runs: int) -> Iterator[Row]:
+    yield from local_limit(*held, 4 * runs)
+
+
 EXPERIMENTS = {
     "figure_2_rates_by_height": figure_2,
     "figure_3_rates_by_clients": figure_3,
@@ -98,22 +104,30 @@ EXPERIMENTS = {
     "auc_by_clients": auc_by_clients,
     "averaged_auc": skewed_clients,
     "equal_epsilon": same_budget,
+    "local_limit": limits,
 }
 
 
 def main(words: list[str]) -> None:
     quick = "--quick" in words
-    wanted = [word for word in words if not word.startswith("--")] or list(EXPERIMENTS)
-    names = list(SETS)[:2] if quick else list(SETS)
+    wanted = [word for word in words if word in EXPERIMENTS] or list(EXPERIMENTS)
+    names = [word for word in words if word in SETS] or list(SETS)[: 2 if quick else None]
     held = {name: SETS[name]() for name in names}
     for experiment in wanted:
         start, rows = time.perf_counter(), []
         for name in names:
             rows += [{"set": name, **row} for row in EXPERIMENTS[experiment](held[name], 2 if quick else 10)]
-        frame = pd.DataFrame(rows)
-        frame.to_csv(HERE / f"{experiment}.csv", index=False, float_format="%.6g")
-        print(f"{experiment}: {len(frame)} rows, {time.perf_counter() - start:.0f} s", flush=True)
+        _write(HERE / f"{experiment}.csv", pd.DataFrame(rows), names)
+        print(f"{experiment}: {len(rows)} rows, {time.perf_counter() - start:.0f} s", flush=True)
     plots.draw_all(HERE)
+
+
+def _write(path: Path, fresh: pd.DataFrame, names: list[str]) -> None:
+    """Replace what the file says about these data sets, and keep the order of the sets."""
+    kept = pd.read_csv(path) if path.exists() else fresh[:0]
+    whole = pd.concat([kept[~kept["set"].isin(names)], fresh])
+    order = whole["set"].map(list(SETS).index)
+    whole.iloc[order.argsort(kind="stable")].to_csv(path, index=False, float_format="%.6g")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Do the intervals hold the truth? A thousand simulated studies a model, nominal 95%.
 
-Run with `python -m benchmarks.score_intervals.run`; it goes on where results.csv beside it stops. `cover` is the share
+Run with `python -m benchmarks.score_intervals.run`, perhaps with how many models to do in one go; it goes on where
+results.csv beside it stops. `cover` is the share
 of intervals that hold the true figure; `width` their mean width over the central 95% spread of the estimates. Two
 models of scores: an over-confident one, and a calibrated one, for which ECE is zero and its intervals are hardest to
 keep short. Counts are drawn from the law of the scores, and noise from the law of its sum over clients.
@@ -21,6 +22,7 @@ from fedcalib.planning.metrics import figure
 
 HERE = Path(__file__).parent
 CLIENTS = 20_000
+RUNS = 1000
 FLAT = fc.ScoreTree()
 MODELS: dict[str, tuple[fc.Privacy, fc.ScoreTree]] = {
     "SecAgg": (fc.SecAgg(), FLAT),
@@ -45,26 +47,24 @@ def study(scores: fc.ScoreModel, privacy: fc.Privacy, tree: fc.ScoreTree, runs: 
     return found
 
 
-def main(runs: int) -> None:
+def main(most: int) -> None:
     table = Table(HERE / "results.csv")
-    for kind, scores in SCORES.items():
-        for model, (privacy, tree) in MODELS.items():
-            if table.has(scores=kind, model=model):
-                continue
-            for name, (value, low, high) in zip(
-                NAMES, study(scores, privacy, tree, runs).transpose(0, 2, 1), strict=True
-            ):
-                truth = figure(name).truth(scores)
-                spread = np.subtract(*np.nanquantile(value, [0.975, 0.025]))
-                row = {
-                    "scores": kind, "model": model, "arity": tree.arity, "height": tree.height, "clients": CLIENTS,
-                    "metric": name, "runs": runs, "truth": f"{truth:.5f}",
-                    "cover": f"{np.mean((low <= truth) & (truth <= high)):.3f}",
-                    "width": f"{np.mean(high - low) / spread:.2f}", "unanswered": int(np.isnan(value).sum()),
-                }  # fmt: skip
-                table.add(row)
-                print(row, flush=True)
+    cells = [(kind, model) for kind in SCORES for model in MODELS if not table.has(scores=kind, model=model)]
+    for kind, model in cells[:most]:
+        scores, (privacy, tree) = SCORES[kind], MODELS[model]
+        for name, found in zip(NAMES, study(scores, privacy, tree, RUNS), strict=True):
+            value, low, high = found.T
+            truth = figure(name).truth(scores)
+            spread = np.subtract(*np.nanquantile(value, [0.975, 0.025]))
+            row = {
+                "scores": kind, "model": model, "arity": tree.arity, "height": tree.height, "clients": CLIENTS,
+                "metric": name, "runs": RUNS, "truth": f"{truth:.5f}",
+                "cover": f"{np.mean((low <= truth) & (truth <= high)):.3f}",
+                "width": f"{np.mean(high - low) / spread:.2f}", "unanswered": int(np.isnan(value).sum()),
+            }  # fmt: skip
+            table.add(row)
+            print(row, flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else len(SCORES) * len(MODELS))

@@ -8,6 +8,7 @@ clear they win.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, final
@@ -15,49 +16,60 @@ from typing import Final, final
 import numpy as np
 
 from fedcalib.trees import answering, rising
-from fedcalib.types import Floats
+from fedcalib.types import Floats, Ints
 
 _GROUPS: Final = 64  # at most; finer groups cost time and bring little
 _FEWEST: Final = 8
-_STIFFNESS: Final = (1e4, 1e3, 1e2, 1e1, 1.0, 0.1)
+_STIFFNESS: Final = (1e4, 1e3, 1e2, 1e1, 1.0)
 _STEPS: Final = 40
-_STILL: Final = 1e-4  # of a unit of log-likelihood
+_STILL: Final = 1e-2  # of a unit of log-likelihood
 _LONGEST: Final = 2.0
 _TINY: Final = 1e-9
 
 
-def likely_counts(widths: Floats, counts: Floats, noise: tuple[Floats, ...], arity: int) -> Floats:
-    """Give the counts of at least zero that are likeliest under smooth densities, for several runs, (runs, 2, cells).
+@final
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Neighbouring cells of one label taken together, and what noise makes of them."""
 
-    `widths` are those of the cells, (cells,); `noise` is what a table knows of its noise. All runs share the stiffness
-    that the first one asks for. Too few cells to speak of a density come back as they are.
-    """
-    groups = _groups(len(widths))
-    if groups < _FEWEST:
-        return np.maximum(counts, 0.0)
-    wide = np.log(widths.reshape(groups, -1).sum(axis=1))
-    both = [
-        _smoothed(wide, counts[:, label], [level[label] for level in noise], arity) for label in range(counts.shape[1])
-    ]
-    return np.stack(both, axis=1)
+    first: Ints  # (groups,): where each begins
+    cells: int
+    shared: Floats  # (groups, cells): the covariance of each group with each cell
 
+    @classmethod
+    def of(cls, noise: Sequence[Floats], arity: int, cells: int) -> Groups:
+        """Take cells together to at most 64 groups, as even as they go."""
+        count = min(_GROUPS, cells)
+        group = np.arange(cells) * count // cells
+        member = (group == np.arange(count)[:, None]).astype(np.float64)
+        return cls(np.searchsorted(group, np.arange(count)), cells, answering(member, noise, arity))
 
-def _groups(cells: int) -> int:
-    """Find the largest number of equal groups of cells."""
-    return next(count for count in range(min(cells, _GROUPS), 0, -1) if cells % count == 0)
+    def sums(self, cells: Floats) -> Floats:
+        """Add up cells, (..., cells), by group."""
+        added: Floats = np.add.reduceat(cells, self.first, axis=-1)
+        return added
 
+    @cached_property
+    def covariance(self) -> Floats:
+        """Give the covariance that noise leaves to the groups, (groups, groups)."""
+        both = self.sums(self.shared)
+        return (both + both.T) / 2
 
-def _smoothed(wide: Floats, counts: Floats, noise: list[Floats], arity: int) -> Floats:
-    groups, cells = len(wide), counts.shape[1]
-    member = np.repeat(np.eye(groups), cells // groups, axis=1)
-    shared = answering(member, noise, arity)  # covariance of each group with each cell
-    spread = shared @ member.T
-    precision = np.linalg.inv((spread + spread.T) / 2)
-    sums = counts @ member.T
-    law = _Law(wide, precision, float(np.sqrt(np.diag(spread).mean())))
-    whole = law.fitted(sums)
-    moved = counts + (whole - sums) @ precision @ shared  # cells follow their groups as far as they are tied to them
-    return rising(moved.reshape(*whole.shape, -1)).reshape(counts.shape)
+    def likely(self, widths: Floats, counts: Floats) -> Floats:
+        """Give the counts of at least zero that are likeliest under a smooth density, for several runs, (runs, cells).
+
+        `widths` are those of the cells. All runs share the stiffness that the first one asks for. Too few cells to
+        speak of a density come back as they are, cut at zero.
+        """
+        if len(self.first) < _FEWEST:
+            return np.maximum(counts, 0.0)
+        precision = np.linalg.inv(self.covariance)
+        sums = self.sums(counts)
+        law = _Law(np.log(self.sums(widths)), precision, float(np.sqrt(np.diag(self.covariance).mean())))
+        whole = law.fitted(sums)
+        moved = counts + (whole - sums) @ precision @ self.shared  # cells follow their groups as far as they are tied
+        even = self.cells % len(self.first) == 0
+        return rising(moved.reshape(*whole.shape, -1)).reshape(counts.shape) if even else rising(moved)
 
 
 @final

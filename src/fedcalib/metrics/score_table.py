@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.metrics.likely import likely_counts
+from fedcalib.metrics.likely import Groups
 from fedcalib.trees import covariance, rising
 from fedcalib.types import Floats, Ints
 
@@ -81,7 +81,16 @@ class ScoreTable:
 
     def smoothed(self, counts: Floats) -> Floats:
         """Give likely counts for several runs that share this table's noise, (runs, 2, cells)."""
-        return likely_counts(np.diff(self.edges), counts, self.noise, self.arity)
+        widths = np.diff(self.edges)
+        return np.stack([self.groups[label].likely(widths, counts[:, label]) for label in (NEGATIVE, POSITIVE)], axis=1)
+
+    @cached_property
+    def groups(self) -> tuple[Groups, Groups]:
+        """Take neighbouring cells together, negatives and positives."""
+        negative, positive = (
+            Groups.of([level[label] for level in self.noise], self.arity, self.cells) for label in (NEGATIVE, POSITIVE)
+        )
+        return negative, positive
 
     @cached_property
     def totals(self) -> Floats:

@@ -17,8 +17,6 @@ from fedcalib.metrics.intervals import critical, normal_quantile
 from fedcalib.metrics.score_table import CERTAIN, NEGATIVE, POSITIVE, SOMETHING, ScoreTable
 from fedcalib.types import Floats
 
-_GROUPS = 64
-
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -102,13 +100,9 @@ def _both_shaken(table: ScoreTable, value: float) -> float:
     """
     if table.exact:
         return 0.0
-    groups = min(_GROUPS, table.cells)
-    member = np.arange(groups)[:, None] == np.arange(table.cells) * groups // table.cells
-    below = np.cumsum(member, axis=0) - member / 2 - value
-    own, beaten = (
-        table.covariance(_only(label, weights)) for label, weights in ((POSITIVE, member), (NEGATIVE, below))
-    )
-    return float((own * beaten).sum()) / float(np.prod(table.held.sum(axis=1))) ** 2
+    negative, positive = (group.covariance for group in table.groups)
+    below = np.tri(len(negative), k=-1) + np.eye(len(negative)) / 2 - value
+    return float((positive * (below @ negative @ below.T)).sum()) / float(np.prod(table.held.sum(axis=1))) ** 2
 
 
 def area_influence(counts: Floats) -> Floats:
