@@ -26,18 +26,9 @@ def test_little_noise_leaves_the_root_where_it_is(temperature: float) -> None:
 def test_much_noise_says_what_is_usual() -> None:
     rng = np.random.default_rng(0)
     found = [crossing(GRID, rng.normal(0, 1e4, 8), 1e8, 0.0) for _ in range(50)]
-    assert np.mean([abs(value) < 1e-9 or abs(value + USUAL) < 0.25 for value in found]) > 0.8
+    assert np.mean(found) == pytest.approx(-USUAL, abs=0.15)
     assert max(found) < GRID[-1]
     assert min(found) > GRID[0]
-
-
-def test_a_calibrated_model_is_mostly_left_alone() -> None:
-    rng = np.random.default_rng(2)
-    found = np.array([crossing(GRID, rising(0.0) + rng.normal(0, 12, 8), 144.0, 0.0) for _ in range(100)])
-    assert np.mean(np.abs(found) < 1e-9) > 0.5
-    assert np.sqrt(np.mean(found**2)) < 0.2
-    sure = np.array([crossing(GRID, rising(-np.log(2.0)) + rng.normal(0, 12, 8), 144.0, 0.0) for _ in range(100)])
-    assert np.mean(sure) == pytest.approx(-np.log(2.0), abs=0.05)
 
 
 def test_it_errs_less_than_roots_of_the_fitted_curve_do() -> None:

@@ -118,6 +118,17 @@ def test_private_runs_help_and_never_move_the_top_class(typical: float | None) -
         assert result.privacy.epsilon == 1.0
 
 
+def test_a_calibrated_model_is_left_alone_where_noise_is_large() -> None:
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.full(4, 0.3), 4000)
+    labels = (probs.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1).clip(0, 3)
+    place = fc.InProcess(fc.Federation.dirichlet(fc.Records.of_probs(probs, labels), 80, 0.3, seed=0))
+    model = fc.UserGaussian(0.5, 1e-5)
+    kept = [fc.run(fc.Auto(epsilon=0.5), place, model, randomness=fc.Simulated(k)).artifact for k in range(12)]
+    assert sum(isinstance(artifact, fc.Identity) for artifact in kept) >= 8
+    assert all("noise" in artifact.reason for artifact in kept if isinstance(artifact, fc.Identity))
+
+
 def test_a_temperature_in_doubt_is_left_at_one() -> None:
     data = federation(4, clients=5, records=100)
     privacy = fc.UserGaussian(0.05, 1e-6)

@@ -14,7 +14,6 @@ USUAL: Final = log(1.5)  # logarithm of the temperature that over-confident netw
 SPREAD: Final = 0.5  # standard deviation: public knowledge, and no more than a nudge unless noise is large
 _SURPRISE: Final = 5.0  # standard deviations of what is left over: a bend has to show before it is believed
 _FINE: Final = np.linspace(-1, 1, 801)
-_RATHER: Final = 0.5  # likelier than not
 _STEPS: Final = 5  # of the fine grid; an answer surer than that is better found by solving
 
 
@@ -29,13 +28,11 @@ def fitted(places: Floats, values: Floats, level: float) -> Polynomial:
     return curve
 
 
-def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats, nothing: float) -> float | None:
+def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats) -> float | None:
     """Give the mean of the crossing's posterior in [-1, 1], or None where it is too sharp to need one.
 
     The fitted values are Gaussian, so the density of an upward crossing at r is that of the value zero there, times
-    the expected rise; `prior` is the logarithm of what was known before, on the fine grid. As likely as all of that
-    together, before anything was heard, is a crossing at `nothing`, where a calibrated model has it; where that has
-    become likelier than not, it is the answer.
+    the expected rise; `prior` is the logarithm of what was known before, on the fine grid.
     """
     degree = curve.degree()
     inverse = np.linalg.inv((powers := np.vander(places, degree + 1, increasing=True)).T @ powers)
@@ -55,19 +52,7 @@ def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats, 
     weights /= weights.sum()
     mean = float(weights @ _FINE)
     sharp = sqrt(float(weights @ (_FINE - mean) ** 2)) < _STEPS * (_FINE[1] - _FINE[0])
-    if sharp:
-        return None
-    return nothing if _calibrated(weights, prior, nothing) > _RATHER else mean
-
-
-def _calibrated(weights: Floats, prior: Floats, nothing: float) -> float:
-    """Say how probable it is that nothing is to be done: by how much the answer made that place likelier."""
-    if not -1 <= nothing <= 1:
-        return 0.0
-    place = int(np.abs(_FINE - nothing).argmin())
-    before = np.exp(prior - prior.max())
-    odds = float(weights[place] / (before[place] / before.sum()))
-    return odds / (1 + odds)
+    return None if sharp else mean
 
 
 def usual(centre: float, half: float) -> Floats:

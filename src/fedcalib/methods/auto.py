@@ -28,6 +28,7 @@ ENOUGH: Final = 250.0  # units times epsilon from which shifts of up to ten clas
 PLENTY: Final = 750.0  # units times epsilon from which finding out how large clients are is worth a share too
 MANY: Final = 32  # classes beyond which the curvature between pairs of them is too much to ask for
 _SHARE = 0.2  # of the budget, for the temperature where shifts by class follow
+_DOUBT = 1.5  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
 
@@ -94,7 +95,12 @@ class Auto(Method[Calibrator]):
 
     def _temperature(self, breadth: float, weight: float, *, highest: float = 4.0) -> OneShotTemperature:
         return OneShotTemperature(
-            lowest=0.7, highest=highest, breadth=breadth, weight=weight, typical_records=self._typical
+            lowest=0.7,
+            highest=highest,
+            breadth=breadth,
+            doubt=_DOUBT,
+            weight=weight,
+            typical_records=self._typical,
         )
 
     def _by_class(self, classes: int) -> Method[Calibrator]:

@@ -126,7 +126,7 @@ def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> flo
     centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
     places, scaled, level = (grid - centre) / half, slopes / largest, noise / largest**2
     curve = fitted(places, scaled, level)
-    likely = likely_root(places, curve, level, usual(centre, half), -centre / half) if noise > 0 else None
+    likely = likely_root(places, curve, level, usual(centre, half)) if noise > 0 else None
     return float(centre + half * (_rising_root(curve) if likely is None else likely))
 
 
