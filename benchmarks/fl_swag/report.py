@@ -13,6 +13,7 @@ from benchmarks.progress import Table
 HERE = Path(__file__).parent
 Row = dict[str, str]
 METRICS = ("accuracy", "ece_x100", "brier_x10", "nll_x10")
+NAMES = ("accuracy, %", "ECE x 100", "Brier x 10", "NLL x 10")
 MARK = "<!-- From here on: made from the CSV files by report.py. -->"
 
 
@@ -85,9 +86,7 @@ def softmax_section() -> list[str]:
         body = [
             [row["method"], row["records"], *(row[name] for name in METRICS), row["slides_accuracy"]] for row in own
         ]
-        lines += table(
-            ["method", "records", "accuracy, %", "ECE x 100", "Brier x 10", "NLL x 10", "slides' accuracy"], body
-        )
+        lines += table(["method", "records", *NAMES, "slides' accuracy"], body)
         lines += [against(own), "", f"![accuracy against confidence](confidence-{data}.png)", ""]
     return lines
 
@@ -99,26 +98,9 @@ def last_layer_section(name: str, title: str, intro: str) -> list[str]:
     for network, data, mode in dict.fromkeys((row["network"], row["data"], row["mode"]) for row in rows):
         own = [row for row in rows if (row["network"], row["data"], row["mode"]) == (network, data, mode)]
         told = f"**{data}, {own[0]['network']}, {mode}** ({size(own[0])}):"
-        head = [
-            "method",
-            "setting",
-            "accuracy, %",
-            "ECE x 100",
-            "Brier x 10",
-            "NLL x 10",
-            "slides: accuracy",
-            "ECE x 100",
-        ]
-        body = [
-            [
-                row["method"],
-                row["setting"],
-                *(row[each] for each in METRICS),
-                row["slides_accuracy"],
-                row["slides_ece_x100"],
-            ]
-            for row in own
-        ]
+        head = ["method", "setting", *NAMES, *(f"slides: {name}" for name in NAMES)]
+        cells = [*METRICS, *(f"slides_{name}" for name in METRICS)]
+        body = [[row["method"], row["setting"], *(row[each] for each in cells)] for row in own]
         lines += [told, "", *table(head, body)]
         place = "public" if "public" in mode else "union"
         short = {"LeNet-5": "lenet", "reduced LeNet-5": "reduced", "ResNet-18": "resnet"}[network]
@@ -161,7 +143,7 @@ def last_layer_findings(rows: Sequence[Row]) -> list[str]:
 def breast_cancer_section() -> list[str]:
     """Say how SWAG's spread compares with the posterior's."""
     rows = {row["method"]: row for row in read("breast_cancer.csv")}
-    head = ["method", "draws", "accuracy, %", "ECE x 100", "Brier x 10", "NLL x 10", "scale", "mean sd of a weight"]
+    head = ["method", "draws", *NAMES, "scale", "mean sd of a weight"]
     body = [
         [name, row["draws"], *(row[each] for each in METRICS), row["scale"], row["mean_weight_sd"]]
         for name, row in rows.items()
