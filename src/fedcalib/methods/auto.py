@@ -25,10 +25,10 @@ from fedcalib.records import Schema
 
 HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
 ENOUGH: Final = 250.0  # units times epsilon from which shifts of up to ten classes are worth a share of the budget
+MORE: Final = 500.0  # units times epsilon from which a fifth of the budget finds the temperature, in a wider range
 PLENTY: Final = 750.0  # units times epsilon from which finding out how large clients are is worth a share too
 MANY: Final = 32  # classes beyond which the curvature between pairs of them is too much to ask for
-_SHARE = 0.2  # of the budget, for the temperature where shifts by class follow
-_DOUBT = 1.5  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
+_DOUBT = 1.2  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
 
@@ -82,8 +82,10 @@ class Auto(Method[Calibrator]):
         if strength < HOPELESS:
             return ()
         if strength < ENOUGH * max(1.0, sqrt(schema.classes / 10)):  # the same records tell less about more classes
-            return (self._temperature(breadth=1.0, weight=1.0, highest=3.0),)
-        return self._temperature(2.0, _SHARE), self._by_class(schema.classes)
+            return (self._temperature(1.0, 1.0, highest=3.0),)
+        if strength < MORE:
+            return self._temperature(1.0, 0.4, highest=3.0), self._by_class(schema.classes, 0.6)
+        return self._temperature(2.0, 0.2, highest=4.0), self._by_class(schema.classes, 0.8)
 
     @property
     def _typical(self) -> float:
@@ -93,7 +95,7 @@ class Auto(Method[Calibrator]):
         units = schema.clients * (self._typical if self.unit == "record" else 1.0)
         return units * (self.epsilon or 0.0)
 
-    def _temperature(self, breadth: float, weight: float, *, highest: float = 4.0) -> OneShotTemperature:
+    def _temperature(self, breadth: float, weight: float, *, highest: float) -> OneShotTemperature:
         return OneShotTemperature(
             lowest=0.7,
             highest=highest,
@@ -103,10 +105,10 @@ class Auto(Method[Calibrator]):
             typical_records=self._typical,
         )
 
-    def _by_class(self, classes: int) -> Method[Calibrator]:
+    def _by_class(self, classes: int, weight: float) -> Method[Calibrator]:
         if classes <= MANY:
-            return ClassShifts(typical_records=self._typical, weight=1 - _SHARE)
-        return ResidualBinning(cells=1, typical_records=self._typical, weight=1 - _SHARE)
+            return ClassShifts(typical_records=self._typical, weight=weight)
+        return ResidualBinning(cells=1, typical_records=self._typical, weight=weight)
 
     def _private_clip(self, schema: Schema) -> Flow[float | None]:
         """Find how much a client may add where nobody guessed; a question of its own, paid for."""
