@@ -23,13 +23,14 @@ torch-uncertainty is installed without what it depends on, and its calibrators a
 scaling and beside other libraries' matrix scaling.
 """
 
+LOSSES = {"BBQ": 0.0, "temperature": 1e-5}  # how much higher our log loss may be for a comparison to count
 PEERS = ("netcal", "torch-uncertainty", "scikit-learn", "probmetrics")
 
 
 def rows(name: str) -> list[Row]:
     """Read a file of results; one that is not there is empty."""
     path = HERE / name
-    return list(csv.DictReader(path.open())) if path.exists() else []
+    return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
 
 
 def timed(row: Row) -> bool:
@@ -102,7 +103,7 @@ def _against(
     ratio = float(rival["seconds"]) / float(fits[ours]["seconds"])
     error, loss = (float(fits[ours][column]) - float(rival[column]) for column in ("cwECE", "log loss"))
     fit = f"cwECE {error:+.5f}, log loss {loss:+.6f}"
-    good = ratio >= factor and (task != "BBQ" or (error <= 0 and loss <= 0)) and loss <= 1e-5
+    good = ratio >= factor and loss <= LOSSES.get(task, 1e-4) and (task != "BBQ" or error <= 0)
     yield (
         f"{task}, against {rival['contender']}",
         f"{factor} times as fast",
@@ -124,8 +125,8 @@ def _verdict(good: bool) -> str:
     return "yes" if good else "no"
 
 
-def main() -> None:
-    """Write the page."""
+def page() -> str:
+    """Put the page together."""
     parts = [HEAD, "## Wanted and found\n", table(("what", "wanted", "found", "met"), list(wanted())) + "\n"]
     for (task, classes), group in groupby(rows("fits.csv"), key=lambda row: (row["task"], row["classes"])):
         parts.append(of_task(task, classes, list(group)))
@@ -136,7 +137,12 @@ def main() -> None:
     cells = [tuple(row.values()) for row in rows("cells.csv")]
     parts.append("## One cell of a table: 100 clients, twelve rounds of a tenth of them, one run\n")
     parts.append(table(("kind", "method", "data", "seconds", "allowed", "cwECE", "log loss", "load"), cells))
-    (HERE / "README.md").write_text("\n".join(parts) + "\n")
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    (HERE / "README.md").write_text(page())
 
 
 if __name__ == "__main__":
