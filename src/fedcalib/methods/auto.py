@@ -28,7 +28,7 @@ ENOUGH: Final = 250.0  # units times epsilon from which shifts of up to ten clas
 MORE: Final = 500.0  # units times epsilon from which a fifth of the budget finds the temperature, in a wider range
 PLENTY: Final = 750.0  # units times epsilon from which finding out how large clients are is worth a share too
 MANY: Final = 32  # classes beyond which the curvature between pairs of them is too much to ask for
-_DOUBT = 1.2  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
+_DOUBT = 1.5  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
 
