@@ -49,7 +49,7 @@ def natural() -> str:
             f"{float(row['nll']):.4f}",
             f"{float(row['brier']):.4f}",
         ]
-        for row in lines(HERE / "natural.csv")
+        for row in sorted(lines(HERE / "natural.csv"), key=lambda row: row["target"])
     ]
     return markdown(("target", "method", "ECE", "NLL", "Brier"), rows, words=2)
 
