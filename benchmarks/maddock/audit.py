@@ -47,20 +47,20 @@ Audited = tuple[fc.Method[fc.Calibrator], fc.UserGaussian]
 GUARDED = fc.UserGaussian(EPSILON, DELTA)
 
 METHODS: dict[str, Audited] = {
-    "FedBBQ": (fc.FedBBQ(finest=3), fc.UserGaussian(EPSILON, DELTA, clip=5.0)),
+    "FedBBQ": (fc.FedBBQ(finest=2), fc.UserGaussian(EPSILON, DELTA, clip=5.0)),
     "FedTemp": (fc.FedTemp(rounds=1), GUARDED),
-    "ResidualBinning": (fc.ResidualBinning(), GUARDED),
+    "ResidualBinning": (fc.ResidualBinning(cells=4), GUARDED),
     "OneShotTemperature": (fc.OneShotTemperature(), GUARDED),
 }
 
 RUNS: dict[str, Audited] = {
     "FedBBQ": METHODS["FedBBQ"],
-    "FedBBQ, three rounds": (fc.FedBBQ(finest=3, rounds=3), fc.UserGaussian(EPSILON, DELTA, clip=5.0)),
+    "FedBBQ, three rounds": (fc.FedBBQ(finest=2, rounds=3), fc.UserGaussian(EPSILON, DELTA, clip=5.0)),
     "FedTemp": METHODS["FedTemp"],
     "FedTemp, two rounds": (fc.FedTemp(rounds=2), GUARDED),
     "ResidualBinning": METHODS["ResidualBinning"],
     "OneShotTemperature, then ResidualBinning": (
-        fc.Pipeline((fc.OneShotTemperature(weight=0.2), fc.ResidualBinning(weight=0.8))),
+        fc.Pipeline((fc.OneShotTemperature(weight=0.2), fc.ResidualBinning(cells=4, weight=0.8))),
         GUARDED,
     ),
 }
@@ -103,7 +103,9 @@ KINDS: dict[str, tuple[dict[str, Audited], Callable[[str, int], Audit]]] = {
 def main(only: str | None, draws: int) -> None:
     """Audit, and keep what was audited before of what is not audited now."""
     path = HERE / "audit.csv"
-    kept = {(line["what"], line["method"]): line for line in csv.DictReader(path.open()) if "what" in line}
+    kept = {
+        (line["what"], line["method"]): line for line in csv.DictReader(path.read_text().splitlines()) if "what" in line
+    }
     for what, (methods, audit) in KINDS.items():
         for name, (method, _) in methods.items():
             if only in (None, what, f"{what}:{name}"):

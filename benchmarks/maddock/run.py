@@ -37,8 +37,9 @@ HUNDRED, THOUSAND, LARGER = Deal(), Deal(1000, 5), Deal(1000, 50)
 class Sheet:
     """A CSV file that grows by a row at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, only: Iterable[str] = ()) -> None:
         self.path = path
+        self.only = frozenset(only)  # methods that are wanted; none: all
         self.done: set[tuple[str, ...]] = set()
         if path.exists():
             with path.open(newline="") as file:
@@ -51,6 +52,8 @@ class Sheet:
             csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n").writerow({**values})
 
     def has(self, values: dict[str, object]) -> bool:
+        if self.only and values["method"] not in self.only:
+            return True
         return tuple(str(values[name]) for name in KEY) in self.done
 
 
@@ -103,6 +106,7 @@ class Effort:
     slow_runs: int  # of methods whose local fits take longest
     epsilons: tuple[float, ...] = (1.0, 0.5, 3.0)
     deals: tuple[str, ...] = field(default=())
+    first: int = 0  # run
 
     def wants(self, deal: Deal) -> bool:
         return not self.deals or f"{deal.clients}x{deal.records}" in self.deals
@@ -129,7 +133,7 @@ TABLES = {"open": ((HUNDRED, THOUSAND), open_cell), "private": ((HUNDRED, THOUSA
 def table(sheet: Sheet, name: str, effort: Effort) -> None:
     """Fill a table run by run, so that whatever is there is there for every network."""
     deals, cell = TABLES[name]
-    for run in range(effort.runs):
+    for run in range(effort.first, effort.runs):
         for dataset in effort.datasets:
             for network, records in networks(dataset).items():
                 calibration, test = halves(records, run)
@@ -142,7 +146,7 @@ def table(sheet: Sheet, name: str, effort: Effort) -> None:
 
 def writers_table(sheet: Sheet, effort: Effort) -> None:
     """Natural clients: MNIST by writer."""
-    for run in range(effort.runs):
+    for run in range(effort.first, effort.runs):
         fit, held = writers(run)
         deal = Deal(len(fit), round(len(fit.records) / len(fit)), 0.0)
         card = Card("writers", "mnist", "mlp", deal, run, with_local_temperatures(fit), held.records)
@@ -154,18 +158,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="*", default=["open", "private", "writers"])
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--first-run", type=int, default=0, help="go on from this one")
     parser.add_argument("--slow-runs", type=int, default=3)
     parser.add_argument("--datasets", nargs="*", default=["cifar10", "cifar100", "mnist"])
     parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0, 0.5, 3.0])
     parser.add_argument("--deals", nargs="*", default=[], help="like 100x50: clients times records")
+    parser.add_argument("--only", nargs="*", default=[], help="names of methods: run no others")
     parser.add_argument("--fashion", type=Path, help="the directory of Fashion-MNIST: adds it to the data sets")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     if given.fashion:
         fashion(given.fashion)
         given.datasets.append("fashion-mnist")
-    effort = Effort(tuple(given.datasets), given.runs, given.slow_runs, tuple(given.epsilons), tuple(given.deals))
-    sheet = Sheet(given.results)
+    effort = Effort(
+        tuple(given.datasets), given.runs, given.slow_runs, tuple(given.epsilons), tuple(given.deals), given.first_run
+    )
+    sheet = Sheet(given.results, given.only)
     for name in given.tables:
         if name == "writers":
             writers_table(sheet, effort)

@@ -15,7 +15,7 @@ Row = dict[str, str]
 Rows = list[Row]
 Kind = tuple[str, str]  # a method and its setting
 _DRAWS = 2000
-_LEAST = 0.02  # percent; below, a debiased error is zero for all that 5,000 records can tell
+_LEAST = 0.5  # percent: the standard error of a debiased error over five runs; what is below cannot be told from zero
 
 
 def results(path: Path = HERE / "results.csv") -> Rows:
