@@ -39,7 +39,7 @@ def network(data: str, base: str) -> Network:
 def trained(federation: fc.Federation, case: dict[str, object], told: argparse.Namespace) -> Trained:
     """Train one model by FedAvg; clients count by their records."""
     base, seed = str(case["base"]), int(str(case["seed"]))
-    training = LocalTraining(told.epochs, 64, SGD(0.02, 0.9), proximal=PROXIMAL[base])
+    training = LocalTraining(told.epochs, told.batch, SGD(0.02, 0.9), proximal=PROXIMAL[base])
     method = FedAvg(network(str(case["data"]), base), told.rounds, training, largest=told.records, seed=seed)
     name = "-".join(str(value) for value in case.values()).replace(" ", "")
     with bar(", ".join(str(value) for value in case.values())) as watch:
@@ -55,7 +55,7 @@ def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Head]
 
     def gaussians(power: float) -> ClassGaussians:
         method = FeatureGaussians(width, representation=Representation(power=power))
-        return fc.run(method, fc.InProcess(scored), fc.SecAgg(), randomness=fc.Simulated(seed)).artifact
+        return fc.run(method, fc.InProcess(scored), fc.SecAgg(bits=40), randomness=fc.Simulated(seed)).artifact
 
     plain, tukey, start = gaussians(1.0), gaussians(0.5), model.head
     return {
@@ -142,6 +142,7 @@ def main() -> None:
     options.add_argument("--records", type=int, default=6_000)
     options.add_argument("--rounds", type=int, default=8)
     options.add_argument("--epochs", type=int, default=5)
+    options.add_argument("--batch", type=int, default=64)
     told = options.parse_args()
     import torch
 
@@ -155,6 +156,7 @@ def main() -> None:
                     case = {
                         "data": data, "alpha": alpha, "seed": seed, "base": base,
                         "records": told.records, "rounds": told.rounds, "epochs": told.epochs,
+                        "batch": told.batch,
                     }  # fmt: skip
                     if not table.has(**case):
                         for row in rows(data, directory, case, told):

@@ -26,15 +26,16 @@ def main() -> None:
     options.add_argument("--records", type=int, default=6_000)
     options.add_argument("--rounds", type=int, default=8)
     options.add_argument("--epochs", type=int, default=5)
+    options.add_argument("--batch", type=int, default=64)
     told = options.parse_args()
     data, directory = told.data.split("=", 1)
     case = {"data": data, "alpha": told.alpha, "seed": told.seed, "base": "FedAvg"}
-    case |= {"records": told.records, "rounds": told.rounds, "epochs": told.epochs}
+    case |= {"records": told.records, "rounds": told.rounds, "epochs": told.epochs, "batch": told.batch}
     loaded = LOADERS[data](directory)
     rows = np.random.default_rng(told.seed).permutation(np.flatnonzero(~loaded.test))[: told.records]
     federation = partition.dirichlet(loaded.records(rows), CLIENTS, told.alpha, told.seed, fewest=10)
     model = trained(federation, case, told)
-    local = LocalTraining(told.epochs, 64, SGD(0.02, 0.9))
+    local = LocalTraining(told.epochs, told.batch, SGD(0.02, 0.9))
     models = alone(model.network, federation, local, weights=model.weights, seed=told.seed)
     layers = layer_similarity(models, loaded.test_records.extra["inputs"][:500])
     table = Table(HERE / "similarity.csv")

@@ -11,7 +11,7 @@ from benchmarks.progress import Table
 
 HERE = Path(__file__).parent
 START, END = "<!-- tables start -->", "<!-- tables end -->"
-SETTING = ("data", "alpha", "base", "records", "rounds", "epochs")
+SETTING = ("data", "alpha", "base", "records", "rounds", "epochs", "batch")
 SHOWN = ("CCVR", "CCVR, 1000 a class, whitened", "closed form", "oracle: real pooled features")
 Row = dict[str, str]
 
@@ -70,19 +70,34 @@ def summary(rows: Sequence[Row]) -> str:
         cells = [f"{mean(gains(by_repair[name], by_repair['none'])):+.2f}" for name in SHOWN]
         errors = [f"{mean(column(by_repair[name], 'ece')):.1f}" for name in ("none", *SHOWN[:-1])]
         started = spread(column(by_repair["none"], "accuracy"))
-        lines.append([", ".join(setting[:3]), str(len(by_repair["none"])), started, *cells, " / ".join(errors)])
-    head = ["data, alpha, base", "runs", "accuracy before", *(f"gain: {name}" for name in SHOWN)]
+        lines.append(
+            [
+                ", ".join(setting[:3]),
+                " x ".join(setting[3:]),
+                str(len(by_repair["none"])),
+                started,
+                *cells,
+                " / ".join(errors),
+            ]
+        )
+    head = [
+        "data, alpha, base",
+        "records x rounds x epochs x batch",
+        "runs",
+        "accuracy before",
+        *(f"gain: {name}" for name in SHOWN),
+    ]
     return markdown([*head, "ECE: before / " + " / ".join(SHOWN[:-1])], lines)
 
 
 def body(rows: Sequence[Row]) -> str:
     parts = ["### All settings\n", summary(rows) + "\n"]
     for setting, own in grouped(rows, *SETTING).items():
-        data, alpha, base, records, rounds, epochs = setting
+        data, alpha, base, records, rounds, epochs, batch = setting
         seconds = mean(column([row for row in own if row["repair"] == "none"], "processor_seconds"))
         runs = len({row["seed"] for row in own})
         parts.append(f"### {data}, alpha = {alpha}, {base}\n")
-        size = f"{records} records, {rounds} rounds of {epochs} local epochs"
+        size = f"{records} records, {rounds} rounds of {epochs} local epochs, batches of {batch}"
         parts.append(f"{size}, {runs} {'run' if runs == 1 else 'runs'}, {seconds:.0f} s of training each.\n")
         parts.append(repairs_table(own) + "\n")
     return "\n".join(parts)

@@ -9,6 +9,7 @@ from benchmarks.ccvr.tables import SHOWN, bars, body, gains, plot, repairs_table
 
 def rows() -> list[dict[str, str]]:
     setting = {"data": "d", "alpha": "0.05", "base": "FedAvg", "records": "9", "rounds": "2", "epochs": "1"}
+    setting["batch"] = "64"
     rest = {
         "ece": "5",
         "cwece": "1",
@@ -35,8 +36,8 @@ def test_gains_are_taken_run_by_run() -> None:
 
 def test_every_setting_has_a_line_and_pictures_are_drawn(tmp_path: Path) -> None:
     text = body(rows())
-    assert "| d, 0.05, FedAvg | 2 | 55.00 ± 7.07 | +1.50 |" in text
-    assert "9 records, 2 rounds of 1 local epochs, 2 runs, 3 s of training each." in text
+    assert "| d, 0.05, FedAvg | 9 x 2 x 1 x 64 | 2 | 55.00 ± 7.07 | +1.50 |" in text
+    assert "9 records, 2 rounds of 1 local epochs, batches of 64, 2 runs, 3 s of training each." in text
     plot(rows(), tmp_path / "a.png")
     bars(rows(), tmp_path / "b.png")
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("a.png", "b.png"))
