@@ -60,7 +60,8 @@ class Rate(Figure):
         left, right = table.edges[:-1], table.edges[1:]
         above = np.clip((right - self.threshold) / (right - left), 0.0, 1.0)
         weights = [_by_side(weights, above) for weights in (self.part, self.whole)]
-        held, likely = rising(counts), table.smoothed(counts) if table.shaken else rising(counts)
+        held = rising(counts)
+        likely = table.smoothed(counts) if table.shaken else held
         part, whole = (likely.reshape(len(counts), -1) @ weight.reshape(-1) for weight in weights)
         floor = CERTAIN * float(np.sqrt(max(float(table.variance(weights[1][None])[0]), 0.0)))
         known = held.reshape(len(counts), -1) @ weights[1].reshape(-1) > max(floor, 0.0)

@@ -23,7 +23,7 @@ _RUNS: Final = 200
 _ROUGH: Final = 40
 _CLIENTS: Final = (50, 10**8)
 _EPSILONS: Final = (0.01, 50.0)
-_TREES: Final = (ScoreTree(16, 1), ScoreTree(32, 1), ScoreTree(4, 3), ScoreTree(4, 4), ScoreTree(4, 5))
+_TREES: Final = tuple(ScoreTree(arity, height) for arity, height in ((16, 1), (32, 1), (4, 3), (2, 8), (4, 4), (4, 5)))
 _STEPS: Final = 9
 _ALIKE: Final = 1.05
 
