@@ -133,9 +133,11 @@ def bars(rows: Sequence[Row], path: Path) -> None:
         means = [mean(column([row for row in own if row["repair"] == name], "accuracy")) for own in settings.values()]
         across = [-number - 0.15 * place for number in range(len(settings))]
         axes.barh(across, means, 0.15, color=colour, label="before" if name == "none" else name)
-    axes.set_yticks([-number - 0.3 for number in range(len(settings))], [", ".join(key[:3]) for key in settings])
+    axes.set_yticks(
+        [-number - 0.3 for number in range(len(settings))], [f"{', '.join(key[:3])} ({key[3]})" for key in settings]
+    )
     axes.set(xlabel="accuracy on the published test set, %", xlim=(0, 100))
-    axes.legend(fontsize=8, loc="lower left")
+    axes.legend(fontsize=8, loc="upper right")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
