@@ -1,6 +1,6 @@
 """The paper's figures: what changes with rounds, skew, budget, bins, clip and the parameter exchanged.
 
-Run with `python -m benchmarks.maddock.figures`; writes figures.csv beside itself, then figures.png by `pictures`.
+Run with `python -m benchmarks.maddock.figures [NETWORK ...]`; writes figures.csv and figures.png beside itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.maddock.contenders import DELTA, SAMPLED
 from benchmarks.maddock.data import Deal, QuickFedTemp, dealt, halves, networks
 from benchmarks.maddock.measure import row
 from benchmarks.maddock.pictures import draw
-from benchmarks.maddock.statistics import HERE
+from benchmarks.maddock.statistics import HERE, results
 from fedcalib.artifacts.scaling import Temperature
 
 NETWORKS, RUNS = ("resnet20", "wideresnet164", "lenet5"), 3
@@ -105,9 +105,9 @@ def measured(point: Point, network: str, run: int) -> dict[str, object]:
     return {**about, "base": base, **row(result.artifact, test)}
 
 
-def naive() -> Iterator[dict[str, object]]:
+def naive(named: list[str]) -> Iterator[dict[str, object]]:
     """Why T is averaged and never 1/T: averages of what skewed clients find alone, and what they find together."""
-    for network in NETWORKS:
+    for network in named:
         for run in range(RUNS):
             fit, test, base = clients(network, HUNDRED, run)
             own = fit.records.extra["best"][fit.offsets[:-1][fit.sizes > 0]]
@@ -125,12 +125,18 @@ def naive() -> Iterator[dict[str, object]]:
 
 
 def main() -> int:
+    """Measure the networks that are named, all unless told, and keep what is known of the others."""
+    named = [network for network in NETWORKS if network in sys.argv[1:] or len(sys.argv) == 1]
+    path = HERE / "figures.csv"
+    known: list[dict[str, object]] = []
+    if path.exists():
+        known += [{**row} for row in results(path) if row.get("network") in NETWORKS and row["network"] not in named]
     settings = sorted(points(), key=lambda point: (point.deal.clients, point.deal.beta))
-    rows = [measured(point, network, run) for network in NETWORKS for run in range(RUNS) for point in settings]
-    with (HERE / "figures.csv").open("w", newline="") as file:
+    found = [measured(point, network, run) for network in named for run in range(RUNS) for point in settings]
+    with path.open("w", newline="") as file:
         sheet = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         sheet.writeheader()
-        for line in [*naive(), *rows]:
+        for line in [*known, *naive(named), *found]:
             sheet.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in line.items()})
     draw()
     return 0

@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.maddock.statistics import HERE, Rows, average, grouped, results
 
 PANELS = {
-    "rounds": ("rounds T of a tenth of the clients", "More rounds help local fits little"),
-    "beta": ("Dirichlet beta of the labels (left: more skew)", "Skew breaks local fits, not sums"),
+    "rounds": ("rounds T of a tenth of the clients", "Sums need one round, local fits many"),
+    "beta": ("Dirichlet beta of the labels (left: more skew)", "Skew hurts local fits, not sums"),
     "M": ("M: up to 2^M bins", "Bins hardly matter, noise does"),
     "clip": ("clip of FedTemp's updates", "The best clip is known only afterwards"),
     "epsilon, 100 clients": ("epsilon, 100 clients of 50 records", "Few clients: one number survives"),
@@ -45,7 +45,11 @@ def lines(axis: Any, rows: Rows) -> None:
         axis.fill_between(places, low, high, alpha=0.12, color=colour(method), lw=0)
     axis.axhline(1, color="tab:grey", lw=0.8)
     axis.set_yscale("log")
-    axis.set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+    ticks = (
+        [0.4, 0.5, 0.7, 1, 1.5] if max(map(max, (line.get_ydata() for line in axis.lines))) < 2 else [0.5, 1, 2, 5, 10]
+    )
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ylim(0.8 * ticks[0], 1.3 * ticks[-1])
     axis.minorticks_off()
     axis.legend(fontsize=6)
 

@@ -121,8 +121,8 @@ def open_cell(sheet: Sheet, card: Card, effort: Effort) -> None:
 def private_cell(sheet: Sheet, card: Card, effort: Effort) -> None:
     """For whole clients, at every epsilon."""
     for epsilon in effort.epsilons:
-        few = card.run >= effort.slow_runs or card.test.classes > 10 or (card.deal == LARGER and epsilon != 1.0)
-        slow = () if few else private_published_of_many_parameters(epsilon)
+        few = card.run >= effort.slow_runs or (card.deal == LARGER and epsilon != 1.0)
+        slow = () if few else private_published_of_many_parameters(epsilon, card.test.classes)
         everybody = [BASE, *private_published(epsilon), *private_ours(epsilon, card.deal), *slow]
         compete(sheet, card, epsilon, everybody)
 
