@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from benchmarks.domain_shift import contenders as c
+from benchmarks.domain_shift import continual, readme, without_privacy
 from benchmarks.domain_shift.pool import BINS, Pool, Trials
 from benchmarks.domain_shift.run import METHODS, SETTINGS, rows
 from scipy import stats
@@ -150,3 +152,40 @@ def test_a_setting_of_500_trials_takes_less_than_three_seconds_of_one_core() -> 
     found = list(rows(held, "made up", 5, setting))
     assert len(found) == len(METHODS)
     assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize(("windows", "total"), [(12, 1.85), (30, 2.15), (100, 2.53)])
+def test_factorised_noise_serves_totals_and_harms_windows(windows: int, total: float) -> None:
+    square_root = continual.root(windows)
+    np.testing.assert_allclose(square_root @ square_root, np.tri(windows), atol=1e-12)
+    noise, weights = continual.factorised(windows), continual.wanted(windows)
+    assert np.linalg.norm(weights["the total of all windows"] @ noise) == pytest.approx(total, abs=0.005)
+    for name in list(weights)[:3]:
+        assert np.linalg.norm(weights[name] @ noise) > 1.2 * np.linalg.norm(weights[name])
+
+
+def test_halves_measure_as_trials_do() -> None:
+    held = pool()
+    drawn = without_privacy.halves(len(held), 3, 0)
+    assert drawn.sum(axis=1).tolist() == [len(held) // 2] * 3
+    found = without_privacy.errors(held, 3)
+    whole = trials(held, 3)
+    whole.samples, whole.sources = len(held) // 2, 1
+    whole.dealt = np.stack([np.flatnonzero(row) for row in drawn])
+    whole.right = held.right[whole.dealt]
+    rungs = held.rows(without_privacy.RUNGS)
+    looks = {
+        "NLL-T": lambda rows: whole.losses(rows, np.inf),
+        "Acc-T": lambda rows: np.abs(whole.gaps(rows)),
+        "ECE-T": lambda rows: np.abs(whole.binned(rows)).sum(axis=1),
+    }
+    for name, look in looks.items():
+        values = np.stack([look(np.full(3, rung)) for rung in rungs])
+        np.testing.assert_allclose(found[name], whole.measured(rungs[values.argmin(axis=0)])[0], atol=1e-5)
+    np.testing.assert_allclose(found["No recalibration"], c.Nothing().measures(whole, 1.0)[0], atol=1e-5)
+
+
+def test_the_readme_says_what_the_results_say() -> None:
+    text = readme.README.read_text()
+    assert set(readme.PARTS) == set(re.findall(r"<!-- ([a-z0-9 ]+) -->", text)) - {"end"}
+    assert readme.filled(text) == text
