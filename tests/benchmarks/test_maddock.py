@@ -71,5 +71,5 @@ def test_ratios_pair_runs_and_square_debiased_errors() -> None:
     auto = [line("Auto", value, 0.9, run=run) for run, value in enumerate((0.5, 1.0, 1.5))]
     found = ratio(rival, auto)
     assert (found.value, found.low, found.high) == pytest.approx((2.0, 2.0, 2.0))
-    signed = [line("Auto", 1.0, 0.9, run=run, debiased=value) for run, value in enumerate((0.5, -0.3))]
-    assert average(signed, "debiased") == pytest.approx(((0.25 - 0.09) / 2) ** 0.5)
+    signed = [line("Auto", 1.0, 0.9, run=run, debiased=value) for run, value in enumerate((3.0, -1.0))]
+    assert average(signed, "debiased") == pytest.approx(((9.0 - 1.0) / 2) ** 0.5)
