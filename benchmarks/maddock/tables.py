@@ -147,15 +147,22 @@ def overview(cells: dict[Cell, Rows]) -> str:
     return markdown([*header, "Auto / base at most"], lines)
 
 
-def costs() -> str:
-    """The paper's tables of bytes and client seconds, from clients.csv."""
-    path = HERE / "clients.csv"
-    if not path.exists():
-        return ""
-    with path.open(newline="") as file:
-        lines = [[row[name] for name in row] for row in csv.DictReader(file)]
-    header = ["method", "KiB a client", "messages", "milliseconds of a client of 50 records"]
-    return "### What a client sends and computes\n\n" + markdown(header, lines) + "\n"
+SHEETS = {
+    "What a client sends and computes": "clients.csv",
+    "What a perfect model would score": "floors.csv",
+    "What temperatures do, beside the one that is best for log loss": "temperatures.csv",
+    "A million clients": "million.csv",
+}
+
+
+def sheets() -> str:
+    """The smaller measurements, as they are."""
+    parts = []
+    for heading, name in SHEETS.items():
+        with (HERE / name).open(newline="") as file:
+            header, *lines = csv.reader(file)
+        parts.append(f"### {heading}\n\n{markdown(header, lines)}\n")
+    return "\n".join(parts)
 
 
 def in_order(rows: Rows) -> dict[Cell, Rows]:
@@ -166,7 +173,7 @@ def in_order(rows: Rows) -> dict[Cell, Rows]:
 
 def body() -> str:
     cells = in_order(results())
-    parts = ["### All cells: how many times lower Auto is\n", overview(cells), "", costs()]
+    parts = ["### All cells: how many times lower Auto is\n", overview(cells), "", sheets()]
     for cell, rows in cells.items():
         if not duels(rows):
             continue
