@@ -28,7 +28,6 @@ MODELS: dict[str, tuple[fc.Privacy, fc.ScoreTree]] = {
     "SecAgg": (fc.SecAgg(), FLAT),
     "DistributedDP(1)": (fc.DistributedDP(1.0), FLAT),
     "LocalDP(5)": (fc.LocalDP(5.0), fc.suited_tree(fc.LocalDP(5.0))),
-    "LocalDP(5), arity 4": (fc.LocalDP(5.0), FLAT),
     "LocalDP(1)": (fc.LocalDP(1.0), fc.suited_tree(fc.LocalDP(1.0))),
 }
 SCORES = {"over-confident": fc.ScoreModel(0.3, 0.75, 2.5), "calibrated": fc.ScoreModel(0.3, 0.75, 1.0)}
@@ -49,7 +48,7 @@ def study(scores: fc.ScoreModel, privacy: fc.Privacy, tree: fc.ScoreTree, runs: 
 
 def main(most: int) -> None:
     table = Table(HERE / "results.csv")
-    cells = [(kind, model) for kind in SCORES for model in MODELS if not table.has(scores=kind, model=model)]
+    cells = [(kind, model) for model in MODELS for kind in SCORES if not table.has(scores=kind, model=model)]
     for kind, model in cells[:most]:
         scores, (privacy, tree) = SCORES[kind], MODELS[model]
         for name, found in zip(NAMES, study(scores, privacy, tree, RUNS), strict=True):
