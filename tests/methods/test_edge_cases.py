@@ -19,6 +19,7 @@ CALIBRATE: list[fc.Method] = [
     fc.FedOPVector(rounds=2),
     fc.OneShotTemperature(),
     fc.ResidualBinning(),
+    fc.ClassShifts(),
     fc.RidgeVector(rounds=3),
     fc.Auto(),
 ]
