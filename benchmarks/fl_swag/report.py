@@ -188,8 +188,8 @@ def memory_section() -> list[str]:
 LENET = """Both bodies are LeNet-5s trained by Adam on one data set; the last layer starts at zero. The rate and the
 shrinkage with the least held-out log loss are shown. "Then temperature" calibrates by one temperature, found through
 secure sums on the held-out records, dealt to the clients."""
-RESNET = """Far smaller than the slides': narrower, fewer pictures, a few epochs. Two cores allowed no more, so accuracies are
-not to be compared with the slides', only with each other."""
+RESNET = """Far smaller than the slides': narrower, fewer pictures, a few epochs. Two cores allowed no more, so compare
+these accuracies with each other only."""
 SECTIONS: dict[str, Callable[[], list[str]]] = {
     "softmax_regression.csv": softmax_section,
     "frozen_body.csv": partial(last_layer_section, "frozen_body.csv", "LeNet-5 with a frozen body", LENET),
