@@ -94,11 +94,12 @@ def body(rows: Sequence[Row]) -> str:
     parts = ["### All settings\n", summary(rows) + "\n"]
     for setting, own in grouped(rows, *SETTING).items():
         data, alpha, base, records, rounds, epochs, batch = setting
-        seconds = mean(column([row for row in own if row["repair"] == "none"], "processor_seconds"))
+        timed = [row for row in own if row["repair"] == "none" and row["processor_seconds"]]  # of runs in one go
+        lasted = f", {mean(column(timed, 'processor_seconds')):.0f} s of training each" if timed else ""
         runs = len({row["seed"] for row in own})
         parts.append(f"### {data}, alpha = {alpha}, {base}\n")
         size = f"{records} records, {rounds} rounds of {epochs} local epochs, batches of {batch}"
-        parts.append(f"{size}, {runs} {'run' if runs == 1 else 'runs'}, {seconds:.0f} s of training each.\n")
+        parts.append(f"{size}, {runs} {'run' if runs == 1 else 'runs'}{lasted}.\n")
         parts.append(repairs_table(own) + "\n")
     return "\n".join(parts)
 
