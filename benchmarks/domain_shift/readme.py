@@ -46,13 +46,14 @@ def natural() -> str:
         [
             row["target"],
             row["method"],
+            row["splits"],
             f"{float(row['ece']):.4f} ± {float(row['ece_sd']) / float(row['splits']) ** 0.5:.4f}",
             f"{float(row['nll']):.4f}",
             f"{float(row['brier']):.4f}",
         ]
         for row in sorted(lines(HERE / "natural.csv"), key=lambda row: row["target"])
     ]
-    return markdown(("target", "method", "ECE", "NLL", "Brier"), rows, words=2)
+    return markdown(("target", "method", "splits", "ECE", "NLL", "Brier"), rows, words=2)
 
 
 def weeks() -> str:
