@@ -67,6 +67,8 @@ def slopes() -> str:
 
 def limit() -> str:
     """Local reports by tree, beside somebody who knew the thresholds."""
+    if not (HERE / "local_limit.csv").exists():
+        return "Not run yet: `python -m benchmarks.cormode_markov.run local_limit`."
     frame = read("local_limit").query("set == 'flights'")
     runs = frame["run"].nunique()
     lines = []
@@ -116,7 +118,7 @@ def ways() -> str:
     """The same epsilon spent in several ways, flights."""
     frame = read("equal_epsilon").query("set == 'flights'")
     lines = []
-    for name in ("flat leaves", PUBLISHED, "consistent, arity 2", "consistent, arity 4", "suited"):
+    for name in frame["estimator"].unique():
         part = frame[frame["estimator"] == name]
         middle = part.groupby("model")[["rates_mean", "auc"]].median()
         cells = [f"{middle.loc[model, one]:.1e}" for model in (DISTRIBUTED, LOCAL) for one in ("rates_mean", "auc")]

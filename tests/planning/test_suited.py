@@ -22,7 +22,7 @@ def test_two_children_do_better_under_local_reports() -> None:
     for tree in (fc.suited_tree(privacy), fc.ScoreTree()):
         runs = [
             fc.run(fc.ScoreCurves(tree), fc.InProcess(federation), privacy, randomness=fc.Simulated(seed)).artifact
-            for seed in range(8)
+            for seed in range(20)
         ]
         found = np.array([[curves.recall(threshold).value for threshold in thresholds] for curves in runs])
         errors[tree.arity] = float(np.sqrt(np.nanmean((found - truth) ** 2)))
