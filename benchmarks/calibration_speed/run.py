@@ -1,8 +1,9 @@
 """How long fitting takes on 100,000 records, beside peers, in one run and one thread.
 
-Run with `python -m benchmarks.calibration_speed.run`; writes fits.csv, histograms.csv and cells.csv beside itself, and
-the README from them. Times are seconds of processor time, the best of a few, because the machine may be shared. Each
-contender runs in a process of its own. Name a task and a number of classes to run only those: `... temperature 10`.
+Run with `python -m benchmarks.calibration_speed.run`; writes fits.csv, histograms.csv, cells.csv and quality.csv beside
+itself, and the README from them. Times are seconds of processor time, the best of a few, because the machine may be
+shared. Each contender runs in a process of its own. Name a task and a number of classes to run only those:
+`... temperature 10`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.calibration_speed import cells, contenders, data, histograms, report
+from benchmarks.calibration_speed import cells, contenders, data, histograms, quality, report
 from fedcalib.metrics import classwise_ece, nll
 
 HERE = Path(__file__).parent
@@ -77,6 +78,8 @@ def main(task: str | None, only: int | None) -> None:
         histograms.main(HERE / "histograms.csv")
     if task in (None, "cells"):
         cells.main(HERE / "cells.csv")
+    if task in (None, "quality"):
+        quality.main(HERE / "quality.csv")
     report.main()
 
 
