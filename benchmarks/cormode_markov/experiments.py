@@ -145,12 +145,13 @@ def local_limit(scores: np.ndarray, labels: np.ndarray, runs: int) -> Iterator[R
     trees = {f"{a}^{h} leaves": fc.ScoreTree(a, h) for a, h in ((2, 6), (2, 7), (2, 8), (8, 2), (4, 3), (4, 5))}
     between = np.searchsorted(THRESHOLDS, scores, side="right") + 11 * labels
     known = np.bincount(between, minlength=22).reshape(2, 11)
+    leaves = {name: _leaves(scores, labels, tree) for name, tree in trees.items()}
     for run in range(runs):
         found = {
             "thresholds known beforehand": _between(release(known, fc.ScoreTree(11, 1), MODELS[model], run).counts)
         }
         for name, tree in trees.items():
-            table = release(_leaves(scores, labels, tree), tree, MODELS[model], run)
+            table = release(leaves[name], tree, MODELS[model], run)
             found[name] = np.stack([rate(table, THRESHOLDS).value for rate in (precision, recall, accuracy)])
         for name, values in found.items():
             errors = np.abs(values - truth)
