@@ -63,7 +63,7 @@ def swag(train: fc.Records, draws: int) -> WeightPosterior:
     rng, inputs = np.random.default_rng(SEED), train.extra["inputs"]
     near = LocalTraining(60, 32, Adam(0.01), decay=PRIOR / len(train))
     start = near.train(NETWORK, NETWORK.start(SEED), inputs, train.labels, rng).weights.astype(np.float64)
-    recipe = Trajectory(LocalTraining(10, 32, SGD(0.05)), collected=40, rank=20)
+    recipe = Trajectory(LocalTraining(10, 32, SGD(0.05)), collected=40, rank=20, shrink=0.0, weighted=False)
     found = recipe.find(NETWORK, start, inputs, train.labels, prior=PRIOR, most=1e9, rng=rng)
     nowhere = np.zeros(len(start))
     return WeightPosterior(NETWORK, start + found.offset, found.precision, found.factors, nowhere, samples=draws)

@@ -53,7 +53,7 @@ def federated(head: SoftmaxRegression, federation: fc.Federation) -> Iterator[Se
     for rate in RATES:
         half, whole = LocalTraining(HALF, 64, SGD(rate)), LocalTraining(EPOCHS, 64, SGD(rate))
         recipes = {
-            ("FL-SWAG", f"rate {rate}"): Trajectory(half, HALF),
+            ("FL-SWAG", f"rate {rate}"): Trajectory(half, HALF, shrink=0.0, weighted=False),
             ("FL-SWAG, shrunken", f"rate {rate}, by 0.5"): Trajectory(half, HALF, shrink=0.5, weighted=True),
             ("FL-SWAG, shrunken", f"rate {rate}, by 0.9"): Trajectory(half, HALF, shrink=0.9, weighted=True),
             ("FL-SWAG, Fisher", f"rate {rate}"): Curvature(whole),

@@ -39,7 +39,7 @@ def whole_run() -> None:
     """Train, sum, multiply, draw."""
     rng = np.random.default_rng(0)
     records = fc.Records.of_logits(np.zeros((160, 10)), np.arange(160) % 10, inputs=rng.normal(size=(160, 9_999)))
-    recipe = Trajectory(LocalTraining(1, 16, SGD(0.01)), collected=RANK, rank=RANK)
+    recipe = Trajectory(LocalTraining(1, 16, SGD(0.01)), collected=RANK, rank=RANK, shrink=0.0, weighted=False)
     method = FLSWAG(SoftmaxRegression(9_999, 10), recipe, width=CLIENTS * RANK, most=1e9)
     runtime = fc.InProcess(fc.Federation.iid(records, CLIENTS, 0))
     fc.run(method, runtime, fc.SecAgg(bits=30), randomness=fc.Simulated(0)).artifact.sample(1, rng)

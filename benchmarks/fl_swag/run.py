@@ -46,7 +46,7 @@ SAMPLERS = {
 def trajectory(how: Chosen) -> Trajectory:
     """Collect weights in the second half of the epochs."""
     half = how.epochs // 2
-    return Trajectory(LocalTraining(half, 64, SGD(how.rate)), how.epochs - half)
+    return Trajectory(LocalTraining(half, 64, SGD(how.rate)), how.epochs - half, shrink=0.0, weighted=False)
 
 
 def posteriors(how: Chosen) -> dict[str, FLSWAG]:

@@ -82,7 +82,9 @@ def test_equal_variances_give_federated_averaging() -> None:
     found = product([LocalGaussian.around(offset, np.full(15, 7.0)) for offset in offsets])
     np.testing.assert_allclose(found.offset, offsets.mean(axis=0))
     np.testing.assert_allclose(found.precision, 5 * 7.0)
-    recipe = Trajectory(LocalTraining(3, 16, SGD(0.1)), collected=4, floor=1e-12)  # no weight counts as dead here
+    recipe = Trajectory(
+        LocalTraining(3, 16, SGD(0.1)), collected=4, floor=1e-12, shrink=0.0, weighted=False
+    )  # no weight counts as dead here
     method = FLSWAG(NETWORK, recipe, prior=0.0, most=1e-3)  # every precision is cut to the same
     posterior = fc.run(method, fc.InProcess(federation), fc.Open(), randomness=fc.Simulated(1)).artifact
     query = LocalPosterior(NETWORK, np.zeros(15), recipe, 0.0, 1e-3, 10.0)
@@ -96,7 +98,7 @@ def test_equal_variances_give_federated_averaging() -> None:
 
 def test_the_mean_is_federated_averaging_of_the_same_local_means() -> None:
     federation = fc.Federation.dirichlet(data(), 5, 0.5, 0)
-    recipe = Trajectory(LocalTraining(3, 16, SGD(0.1)), collected=4, floor=1e-12)
+    recipe = Trajectory(LocalTraining(3, 16, SGD(0.1)), collected=4, floor=1e-12, shrink=0.0, weighted=False)
     query = LocalPosterior(NETWORK, np.zeros(15), recipe, 0.0, 1e-3, 10.0)
     total = query.split(query.total(federation, fc.Simulated(1)))
     np.testing.assert_allclose(total["pull"] / total["precision"], total["offset"] / 5, atol=1e-12)
@@ -113,7 +115,11 @@ def believed(federation: fc.Federation, recipe: Trajectory | Curvature, start: n
 
 
 @pytest.mark.parametrize(
-    "recipe", [Trajectory(LocalTraining(20, 16, SGD(0.2)), 10), Curvature(LocalTraining(20, 16, SGD(0.2)))]
+    "recipe",
+    [
+        Trajectory(LocalTraining(20, 16, SGD(0.2)), 10, shrink=0.0, weighted=False),
+        Curvature(LocalTraining(20, 16, SGD(0.2))),
+    ],
 )
 def test_one_dead_weight_on_one_client_does_not_decide_the_mean(recipe: Trajectory | Curvature) -> None:
     records = data(900)
@@ -132,10 +138,10 @@ def test_one_dead_weight_on_one_client_does_not_decide_the_mean(recipe: Trajecto
 
 
 def test_shrinking_takes_variances_to_the_clients_median() -> None:
-    records = data(320)
+    records, training = data(320), LocalTraining(5, 16, SGD(0.2))
     plain, half, whole, weighted = (
-        believed(fc.Federation.of([records]), Trajectory(LocalTraining(5, 16, SGD(0.2)), 6, **options), np.zeros(15))[0]
-        for options in ({}, {"shrink": 0.5}, {"shrink": 1.0}, {"shrink": 0.5, "weighted": True})
+        believed(fc.Federation.of([records]), Trajectory(training, 6, shrink=by, weighted=yes), np.zeros(15))[0]
+        for by, yes in ((0.0, False), (0.5, False), (1.0, False), (0.5, True))
     )
     middle = np.median(1 / plain.precision)
     np.testing.assert_allclose(1 / half.precision, (1 / plain.precision + middle) / 2)
@@ -145,7 +151,7 @@ def test_shrinking_takes_variances_to_the_clients_median() -> None:
 
 
 def test_weighted_low_rank_covariance_shrinks_with_the_records() -> None:
-    recipe = Trajectory(LocalTraining(5, 16, SGD(0.2)), 6, rank=3)
+    recipe = Trajectory(LocalTraining(5, 16, SGD(0.2)), 6, rank=3, shrink=0.0, weighted=False)
     federation = fc.Federation.of([data(320)])
     plain = believed(federation, recipe, np.zeros(15))[0]
     weighted = believed(federation, replace(recipe, weighted=True), np.zeros(15))[0]
@@ -213,7 +219,7 @@ def test_narrow_sketches_never_take_away_too_much_precision() -> None:
 
 def test_low_rank_swag_runs_under_secure_sums() -> None:
     federation = fc.Federation.iid(data(400), 4, 0)
-    recipe = Trajectory(LocalTraining(5, 16, SGD(0.1)), collected=8, rank=3)
+    recipe = Trajectory(LocalTraining(5, 16, SGD(0.1)), collected=8, rank=3, shrink=0.0, weighted=False)
     method = FLSWAG(NETWORK, recipe, prior=0.1, width=12, most=1e5)
     secure = fc.run(method, fc.InProcess(federation), fc.SecAgg(bits=40), randomness=fc.Simulated(0)).artifact
     assert secure.factors.shape[1] > 0

@@ -129,7 +129,7 @@ def test_only_registered_modules_are_built() -> None:
 def test_posteriors_of_torch_networks_predict() -> None:
     network = OwnNetwork("Wobbly", {"hidden": 6})
     federation = fc.Federation.iid(table(120), 3, 0)
-    recipe = Trajectory(LocalTraining(3, 16, SGD(0.05)), collected=4, rank=2)
+    recipe = Trajectory(LocalTraining(3, 16, SGD(0.05)), collected=4, rank=2, shrink=0.0, weighted=False)
     for method in (FLSWAG(network, recipe, 0.1, width=6), FLSWAG(network, Curvature(LocalTraining(2)), 1.0)):
         found = fc.run(method, fc.InProcess(federation), fc.SecAgg(), randomness=fc.Simulated(0)).artifact
         probs = found.over(table(50, seed=1)).probs

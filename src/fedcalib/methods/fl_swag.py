@@ -27,7 +27,7 @@ _FARTHEST = 1e9
 class FLSWAG(Method[WeightPosterior]):
     """Multiply the clients' posteriors over a network's weights, with the prior counted once.
 
-    `recipe` says how a client comes to its Gaussian: `Trajectory` is SWAG as on the slides, `Curvature` a Laplace
+    `recipe` says how a client comes to its Gaussian: `Trajectory` is SWAG, `Curvature` a Laplace
     approximation whose precisions add up. `prior` is the prior's precision. `width` is the number of public directions
     along which low-rank parts are told, so that they too pass through a secure sum: exact from clients times rank on.
     `scatter` widens the product by how much clients' means disagree. More `rounds` start again from the mean, taking

@@ -53,17 +53,17 @@ class Trajectory(PosteriorRecipe):
     The spread follows the learning rate and the batch, so it is no posterior; a global scale has to be tuned. A weight
     whose variance is below `floor` times the median was hardly moved by any record: the client knows the prior about
     it and no more, or one dead weight would decide the mean alone. `shrink` takes each other variance that share of the
-    way to the client's median. `weighted` multiplies precisions by the batches of an epoch, since a posterior's grow
-    with the records and a trajectory's do not. With a `rank` the last so many deviations add off-diagonal covariance
-    (rank 0: diagonal).
+    way to the client's median, which did better than none (0, as published) wherever both were tried. `weighted`
+    multiplies precisions by the batches of an epoch, since a posterior's grow with the records and a trajectory's do
+    not. With a `rank` the last so many deviations add off-diagonal covariance (rank 0: diagonal).
     """
 
     training: LocalTraining = LocalTraining(epochs=5, optimiser=SGD(0.01))
     collected: int = 15
     rank: int = 0
     floor: float = 1e-3
-    shrink: float = 0.0
-    weighted: bool = False
+    shrink: float = 0.9
+    weighted: bool = True
 
     def __post_init__(self) -> None:
         if self.collected < 2 or not 0 <= self.rank <= self.collected or self.rank == 1 or not 0 < self.floor <= 1:
