@@ -91,6 +91,9 @@ def test_a_damaged_server_state_is_refused(masked):
             Server.from_json(json.dumps(broken), run.directory)
     with pytest.raises(ProtocolError, match="stage of keys"):
         Server.from_json(json.dumps(data | {"enrolled": False}), run.directory)
+    for adverts in ([], data["adverts"][:1], [*data["adverts"], data["adverts"][0]]):
+        with pytest.raises(WireError, match="different sites"):
+            Server.from_json(json.dumps(data | {"adverts": adverts}), run.directory)
 
 
 def test_policies_and_directories_are_checked_when_made():

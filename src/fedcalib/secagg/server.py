@@ -145,6 +145,11 @@ class Server:
         server._sealed = {sealed.place: sealed for sealed in state.sealed}
         server._shared = state.shared
         if state.enrolled:
+            if not state.plan.floor <= len(server._adverts) == len(state.adverts):
+                raise WireError(
+                    f"Expected the keys of at least {state.plan.floor} different sites in a roster that was closed, "
+                    f"found {len(server._adverts)} names in {len(state.adverts)}; the saved state is damaged, start anew."
+                )
             server._roster = Roster(state.plan, state.adverts)
         for saved in state.rounds:
             if saved.slot >= len(state.plan.slots):
