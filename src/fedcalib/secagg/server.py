@@ -148,7 +148,7 @@ class Server:
             if not state.plan.floor <= len(server._adverts) == len(state.adverts):
                 raise WireError(
                     f"Expected the keys of at least {state.plan.floor} different sites in a roster that was closed, "
-                    f"found {len(server._adverts)} names in {len(state.adverts)}; the saved state is damaged, start anew."
+                    f"found {len(server._adverts)} names in {len(state.adverts)}; the saved state is damaged."
                 )
             server._roster = Roster(state.plan, state.adverts)
         for saved in state.rounds:
