@@ -10,6 +10,8 @@ from scipy.optimize import minimize_scalar
 
 import fedcalib as fc
 from fedcalib import metrics
+from fedcalib.answer import Answer
+from fedcalib.method import drive
 from fedcalib.methods.one_shot_temperature import crossing
 from fedcalib.records import softmax
 from tests.contract.subjects import federation
@@ -114,3 +116,15 @@ def test_crossing_works_on_any_bracket(bracket: tuple[float, float]) -> None:
     assert crossing(grid, np.full(8, 1.0), 0.0, 0.0) == pytest.approx(bracket[0])
     assert crossing(grid, np.full(8, -1.0), 0.0, 0.0) == pytest.approx(bracket[1])
     assert crossing(grid, np.zeros(8), 0.0, 0.7) == 0.7
+
+
+@pytest.mark.parametrize("bend", [0.0, 3e-286, 1e200])
+def test_a_bend_beyond_floats_moves_nothing(bend: float) -> None:
+    def ask(step: int, query: fc.Query) -> Answer:
+        values = {name: np.zeros(block.shape) for name, block in query.blocks.items()}
+        if step:
+            values = {"slope": np.array([bend]), "bend": np.array([bend])}
+        return Answer(values, {name: np.zeros_like(value) for name, value in values.items()}, 0)
+
+    found = drive(fc.OneShotTemperature(refinements=2), fc.Schema(2, 5), ask)
+    assert 0 < found.temperature < np.inf

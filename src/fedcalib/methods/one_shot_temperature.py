@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from typing import final
 
 import numpy as np
@@ -84,7 +84,9 @@ class _Known:
         growth = float(answer["bend"][0]) / (query.inverse * query.reach)  # of the slope with ln b
         if growth <= 3 * sqrt(float(answer.variance("bend")[0])) / (query.inverse * query.reach):
             return self
-        before = self.noise + (_GUESS * growth) ** 2
+        before = self.noise + _GUESS * growth * _GUESS * growth
+        if not 0 < before < inf:  # a bend whose square floats cannot hold says nothing about a step
+            return self
         gain = before / (before + noise)
         low, high = (self.place, self.between[1]) if slope < 0 else (self.between[0], self.place)
         aim = self.place - gain * slope / growth
