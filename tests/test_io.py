@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import fedcalib
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.io import Columns, RejectedRecords, from_frame, read, read_checked
-from fedcalib.records import Federation
 
 
 def frame(n: int = 40, classes: int = 2, seed: int = 0, kind: str = "score") -> pd.DataFrame:

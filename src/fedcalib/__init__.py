@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedcalib.cohort import Disjoint as Disjoint
     from fedcalib.cohort import Everyone as Everyone
     from fedcalib.cohort import Poisson as Poisson
+    from fedcalib.federation import Federation as Federation
     from fedcalib.flows.search import Bisection as Bisection
     from fedcalib.flows.search import GoldenSection as GoldenSection
     from fedcalib.flows.search import GridSearch as GridSearch
@@ -106,7 +107,6 @@ if TYPE_CHECKING:
     from fedcalib.query import Rows as Rows
     from fedcalib.randomness import Secure as Secure
     from fedcalib.randomness import Simulated as Simulated
-    from fedcalib.records import Federation as Federation
     from fedcalib.records import Records as Records
     from fedcalib.records import Schema as Schema
     from fedcalib.runtimes.flower import Flower as Flower
@@ -156,7 +156,7 @@ _HOME = {
     "FedTemp": "methods.fed_scaling",
     "FedVector": "methods.fed_scaling",
     "FederatedMetrics": "methods.federated_metrics",
-    "Federation": "records",
+    "Federation": "federation",
     "FitAndMeasure": "methods.fit_and_measure",
     "Flow": "method",
     "Flower": "runtimes.flower",

@@ -14,12 +14,13 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cohort import Participation
 from fedcalib.errors import FedcalibError, InputError
+from fedcalib.federation import Federation
 from fedcalib.loop import Outline, Runtime, Step, Total, run
 from fedcalib.method import Method
 from fedcalib.metrics import accuracy, binary_ece, classwise_ece, ece, nll
 from fedcalib.privacy.model import Privacy, Spending
 from fedcalib.randomness import Randomness, Simulated
-from fedcalib.records import Federation, Records, Schema
+from fedcalib.records import Records, Schema
 from fedcalib.runtimes.in_process import InProcess
 
 

@@ -16,11 +16,11 @@ from fedcalib.artifacts.calibrator import Calibrator, Identity
 from fedcalib.artifacts.mixture import Mixture
 from fedcalib.artifacts.review import Review
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.loop import Result, run
 from fedcalib.method import Method
 from fedcalib.methods.review_window import ReviewWindow
 from fedcalib.privacy.model import Privacy, Spending
-from fedcalib.records import Federation
 from fedcalib.runtimes.in_process import InProcess
 from fedcalib.signals import Signal, pooled, signals
 

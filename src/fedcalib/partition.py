@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.records import Federation, Records
+from fedcalib.federation import Federation
+from fedcalib.records import Records
 from fedcalib.types import Ints
 
 

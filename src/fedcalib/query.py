@@ -12,8 +12,9 @@ from typing import Literal, final
 import numpy as np
 
 from fedcalib.errors import InputError, RefusedError
+from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
-from fedcalib.records import CHUNK, Federation, Records
+from fedcalib.records import CHUNK, Records
 from fedcalib.rows import ClientTerms, Rows, coordinates, dense_sum, groups, of_one
 from fedcalib.types import Array, Floats, Ints
 

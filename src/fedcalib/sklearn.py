@@ -13,13 +13,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.loop import run
 from fedcalib.method import Method
 from fedcalib.methods.fed_bin import FedBin
 from fedcalib.privacy.model import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.randomness import Secure, Simulated
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.runtimes.in_process import InProcess
 from fedcalib.types import Array, Floats
 

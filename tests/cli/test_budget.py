@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from fedcalib.cli.budget import PARALLEL, SEQUENTIAL, as_simulation, for_units, shares, together
 from fedcalib.cli.request import split
 from fedcalib.cli.state import State
+from fedcalib.federation import Federation
 from fedcalib.ledger import Ledger
 from fedcalib.privacy.model import Spending
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from tests.cli.conftest import Shell
 
 

@@ -6,7 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from fedcalib.artifacts.saving import Artifact
-from fedcalib.records import Federation, Records
+from fedcalib.federation import Federation
+from fedcalib.records import Records
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,10 @@ from typing import final
 
 import numpy as np
 
+from fedcalib.federation import Federation
 from fedcalib.query import Block, ClientTerms, Query, Rows
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Array, Floats
 
 

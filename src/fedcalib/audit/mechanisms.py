@@ -15,11 +15,11 @@ from fedcalib.audit.result import Audit
 from fedcalib.cohort import Cohort
 from fedcalib.errors import InputError
 from fedcalib.events import Event
+from fedcalib.federation import Federation
 from fedcalib.privacy.local import RandomisedReports
 from fedcalib.privacy.model import Mechanism
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure
-from fedcalib.records import Federation
 from fedcalib.types import Floats
 
 

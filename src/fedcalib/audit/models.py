@@ -12,13 +12,14 @@ from fedcalib.audit.mechanisms import audit_mechanism
 from fedcalib.audit.result import Audit
 from fedcalib.cohort import FEWEST_CLIENTS, Everyone, Participation
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.method import Plan
 from fedcalib.privacy.model import Privacy, Spending
 from fedcalib.queries.histogram import LabelHistogram
 from fedcalib.queries.temperature import TemperatureCurve
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 
 
 @final

@@ -11,11 +11,11 @@ import numpy as np
 
 from fedcalib.audit.copies import Copies
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.privacy.local import RandomisedReports
 from fedcalib.privacy.model import Mechanism
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation
 from fedcalib.types import Array, Floats, Ints
 
 _CHUNK: Final = 1 << 17  # cells at a time

@@ -13,12 +13,13 @@ from fedcalib.audit.mechanisms import Contrast
 from fedcalib.audit.result import Audit
 from fedcalib.cohort import Everyone
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Result, Runtime, Step, Total, conduct
 from fedcalib.method import Method
 from fedcalib.privacy.model import Privacy
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure
-from fedcalib.records import Federation, Schema
+from fedcalib.records import Schema
 from fedcalib.runtimes.in_process import InProcess
 from fedcalib.types import Floats
 

@@ -18,11 +18,12 @@ from fedcalib.cli.spending import Purse
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.errors import InputError, RefusedError
+from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.privacy.model import Spending
-from fedcalib.records import Federation, Schema
+from fedcalib.records import Schema
 
 
 @final

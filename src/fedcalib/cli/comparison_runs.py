@@ -21,11 +21,12 @@ from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.compare import ByClient, Figures, Split, Standing, Trial, compare
 from fedcalib.errors import FedcalibError, InputError
+from fedcalib.federation import Federation
 from fedcalib.measured import NOTHING, Measured
 from fedcalib.method import Method, Plan
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.privacy.model import Spending
-from fedcalib.records import Federation, Schema
+from fedcalib.records import Schema
 
 
 @final

@@ -10,8 +10,8 @@ from typing import Any, Final
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.cli.phases import Rehearsal
 from fedcalib.cli.voice import Table
+from fedcalib.federation import Federation
 from fedcalib.privacy.model import Privacy, Spending
-from fedcalib.records import Federation
 
 METRICS: Final = ("accuracy", "ece", "cwece", "nll", "brier", "auc")
 

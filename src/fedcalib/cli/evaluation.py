@@ -19,6 +19,7 @@ from fedcalib.cli.spending import Purse
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import FEWEST_RECORDS, Participation
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.loop import run
 from fedcalib.method import Method
 from fedcalib.methods.federated_metrics import FederatedMetrics
@@ -27,7 +28,6 @@ from fedcalib.methods.together import Together
 from fedcalib.planning.suited import suited_tree
 from fedcalib.privacy.model import Spending
 from fedcalib.privacy.open import Open
-from fedcalib.records import Federation
 from fedcalib.runtimes.in_process import InProcess
 
 

@@ -10,12 +10,13 @@ from fedcalib.cli.spending import Purse
 from fedcalib.cli.state import State
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Cohort, Participation
+from fedcalib.federation import Federation
 from fedcalib.loop import Progress, Result, run
 from fedcalib.method import Method, Plan
 from fedcalib.privacy.model import Privacy, Spending
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure, Simulated
-from fedcalib.records import Federation, Schema
+from fedcalib.records import Schema
 from fedcalib.runtimes.in_process import InProcess
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from fedcalib.cli.state import State
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation, Poisson
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.io import Columns, read_checked
 from fedcalib.privacy.model import Privacy
-from fedcalib.records import Federation
 
 
 @final

@@ -16,11 +16,12 @@ from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.cli import documents
 from fedcalib.cli.phases import Conductor, Phase
 from fedcalib.cohort import FEWEST_RECORDS, Everyone
+from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import drive
 from fedcalib.privacy.model import Spending
 from fedcalib.query import Query
-from fedcalib.records import Federation, Schema
+from fedcalib.records import Schema
 
 MOST: Final = 1000  # sites; each keeps a transcript of its own
 

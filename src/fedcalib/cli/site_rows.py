@@ -7,12 +7,13 @@ from typing import Final
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.cohort import FEWEST_RECORDS
+from fedcalib.federation import Federation
 from fedcalib.loop import run
 from fedcalib.measured import Measured
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.privacy.model import Privacy
 from fedcalib.privacy.open import Open
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes.in_process import InProcess
 

@@ -16,9 +16,10 @@ from fedcalib.cli.request import PrivacyRequest, participation
 from fedcalib.cli.spending import Purse
 from fedcalib.cli.training import Model, Training, dataset, dealt, network
 from fedcalib.cli.voice import Voice
+from fedcalib.federation import Federation
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.privacy.model import Spending
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.training import SGD, LocalTraining
 
 NAMES: Final = ("model.json", "head.json", "scored.parquet")

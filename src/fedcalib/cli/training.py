@@ -18,13 +18,14 @@ from fedcalib.cli.state import State
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Participation
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.loop import Progress, run
 from fedcalib.method import Method
 from fedcalib.methods.ccvr import CCVR
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.privacy.model import Spending
 from fedcalib.randomness import Secure, Simulated
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.runtimes.in_process import InProcess
 from fedcalib.training import ConvNet, LeNet5, Network, ResNet18, SoftmaxRegression
 from fedcalib.types import Array

@@ -21,11 +21,12 @@ from fedcalib.cli.spending import Purse
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Everyone
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.review_window import ReviewWindow
 from fedcalib.monitoring import Monitor, Timeline, together
-from fedcalib.records import Federation, Schema
+from fedcalib.records import Schema
 
 _MOST = 1000  # windows; each keeps a transcript of its own
 

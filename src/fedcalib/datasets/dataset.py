@@ -9,7 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.records import Federation, Records
+from fedcalib.federation import Federation
+from fedcalib.records import Records
 from fedcalib.types import Array, Bools, Ints
 
 

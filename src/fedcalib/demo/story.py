@@ -12,6 +12,7 @@ from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.artifacts.platt import Platt
 from fedcalib.cohort import FEWEST_RECORDS
 from fedcalib.demo.flights import MEASURED, RECALIBRATED, Scored
+from fedcalib.federation import Federation
 from fedcalib.loop import run
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.methods.platt import PlattScaling
@@ -20,7 +21,7 @@ from fedcalib.privacy.model import Privacy, Spending
 from fedcalib.privacy.open import Open
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.randomness import Randomness, Secure
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.runtimes.in_process import InProcess
 from fedcalib.types import Floats, Ints
 

@@ -13,8 +13,9 @@ from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
 from fedcalib.families.derivatives import Derivatives, SoftmaxDerivatives
 from fedcalib.families.family import Family, bounded_logits, log_loss, log_losses
 from fedcalib.families.temperatures import Slice, best_logarithms, slices
+from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, softmax
+from fedcalib.records import softmax
 from fedcalib.types import Floats, Ints
 
 _HALVINGS = 48  # of a range of 6 in ln T: to the last digits

@@ -12,8 +12,9 @@ from fedcalib.errors import InputError
 from fedcalib.families.alone import MANY, MOST, fit_alone
 from fedcalib.families.derivatives import Derivatives
 from fedcalib.families.side_by_side import fit_side_by_side
+from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Floats, Ints
 
 

@@ -13,8 +13,9 @@ from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPre
 from fedcalib.errors import InputError
 from fedcalib.families.derivatives import Derivatives, GapDerivatives
 from fedcalib.families.family import Family, bounded_logits, log_losses
+from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, softmax
+from fedcalib.records import softmax
 from fedcalib.types import Floats, Ints
 
 _ONE = log(expm1(1.0))  # softplus of it is 1: the identity

@@ -12,10 +12,11 @@ from typing import Any, final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.io.cleaning import Batch
 from fedcalib.io.columns import Columns, Layout
 from fedcalib.io.tables import FrameTable, Table, expand, open_table
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Array, Bools, Ints
 
 Watch = Callable[[int], None]  # told how many rows have been read so far

@@ -11,13 +11,13 @@ from typing import final
 from fedcalib.accounting import Concentrated, Event, Pure, distributed_gaussian_rho, rho_for
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
+from fedcalib.federation import Federation
 from fedcalib.method import Plan
 from fedcalib.noise_laws import discrete_laplace_variance
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
 from fedcalib.privacy.ring import RingMechanism, check_positive, grid, grid_total, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation
 from fedcalib.types import Array, Floats
 
 _SMALLEST_SHARE = 4.0  # grid steps; a sum of such discrete Gaussians is one, but for less than 1e-60

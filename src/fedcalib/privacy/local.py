@@ -14,13 +14,14 @@ import numpy as np
 from fedcalib.accounting import Event, Pure
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
+from fedcalib.federation import Federation
 from fedcalib.method import Plan
 from fedcalib.privacy.encoders import Encoder, FlippedSign, RandomSymbol, Unary
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
 from fedcalib.privacy.symbols import Cell, Coordinate, Entries, SignedCell, Symbols
 from fedcalib.query import ONE, Block, ClientQuery, Join, Query, Rows
 from fedcalib.randomness import Randomness
-from fedcalib.records import CHUNK, Federation, Records
+from fedcalib.records import CHUNK, Records
 from fedcalib.types import Array, Floats, Ints
 
 _COINS = 1 << 22  # coins tossed at a time

@@ -10,10 +10,11 @@ import numpy as np
 
 from fedcalib.accounting import Event
 from fedcalib.cohort import Cohort, Participation
+from fedcalib.federation import Federation
 from fedcalib.method import Plan
 from fedcalib.query import Query, Unit
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Array, Floats
 
 Adjacency = Literal["add/remove", "replace-one", "none"]

@@ -9,11 +9,12 @@ import numpy as np
 
 from fedcalib.accounting import Event
 from fedcalib.cohort import Cohort, Participation
+from fedcalib.federation import Federation
 from fedcalib.method import Plan
 from fedcalib.privacy.model import Mechanism, Privacy, Spending
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Array, Floats
 
 

@@ -12,10 +12,11 @@ from typing import Final
 import numpy as np
 
 from fedcalib.errors import InputError, RefusedError
+from fedcalib.federation import Federation
 from fedcalib.privacy.model import Mechanism
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints, Words
 
 MODULUS: Final = 1 << 64

@@ -16,13 +16,13 @@ from fedcalib.accounting import Event, Repeated, SampledGaussian, rho_for
 from fedcalib.clipping import clipped
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
+from fedcalib.federation import Federation
 from fedcalib.method import Plan
 from fedcalib.noise_laws import least_noise
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
 from fedcalib.privacy.ring import RingMechanism, check_positive, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation
 from fedcalib.types import Array, Floats, Ints
 
 _BITS = 30  # a clip spans at most 2^30 grid steps, so the cut of a million clients to the grid is 0.001 clips

@@ -16,9 +16,10 @@ import numpy as np
 
 from fedcalib.clipping import clipped, norms
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.query import Block, Bound, ClientQuery, ClientTerms, Query
 from fedcalib.randomness import Randomness, Simulated
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
 
 _SLACK = 1 + 2.0**-32  # keeps a norm within its bound whatever its rounding in floating point

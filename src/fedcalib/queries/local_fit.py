@@ -11,9 +11,10 @@ import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.families.family import Family, bounded_logits
+from fedcalib.federation import Federation
 from fedcalib.query import Block, Bound, ClientQuery
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Floats
 
 

@@ -10,10 +10,11 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.queries import one_by_one
 from fedcalib.query import Block, Bound, ClientQuery, ClientTerms
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.training.network import Network, inputs_of
 from fedcalib.training.posterior import LocalGaussian, PosteriorRecipe
 from fedcalib.training.product import probes

@@ -11,9 +11,10 @@ import numpy as np
 
 from fedcalib.artifacts.head import Representation
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.query import Block, Bound, ClientTerms, RecordQuery, Rows
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation, Records
+from fedcalib.records import Records
 from fedcalib.types import Array, Floats
 
 _CHUNK = 4096  # records at a time: 16 MiB of 512 features, and their integer sums are exact in a float

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fedcalib.federation import Federation
 from fedcalib.query import ClientQuery, ClientTerms
 from fedcalib.randomness import Randomness
-from fedcalib.records import Federation
 from fedcalib.types import Array, Floats
 
 

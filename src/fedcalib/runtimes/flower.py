@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
+from fedcalib.federation import Federation
 from fedcalib.loop import Outline, Runtime, Step, Total
-from fedcalib.records import Federation, Schema
+from fedcalib.records import Schema
 from fedcalib.runtimes.remote import Remote
 from fedcalib.runtimes.station import Event
 from fedcalib.runtimes.transport import Transport

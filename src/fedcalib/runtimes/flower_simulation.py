@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.records import Federation, Records
+from fedcalib.federation import Federation
+from fedcalib.records import Records
 from fedcalib.runtimes.flower import Flower, client_app
 from fedcalib.runtimes.station import Event
 from fedcalib.secagg import Directory, Identity

@@ -7,8 +7,9 @@ from typing import final
 
 from fedcalib.cohort import FEWEST_CLIENTS, FEWEST_RECORDS
 from fedcalib.errors import TooFewClients
+from fedcalib.federation import Federation
 from fedcalib.loop import Runtime, Step, Total
-from fedcalib.records import Federation, Schema
+from fedcalib.records import Schema
 
 
 @final

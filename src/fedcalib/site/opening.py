@@ -12,7 +12,7 @@ from typing import Any
 
 from fedcalib import wire
 from fedcalib.errors import InputError, WireError
-from fedcalib.records import Federation
+from fedcalib.federation import Federation
 from fedcalib.secagg import Directory, Identity
 from fedcalib.site.notebook import OnDisk
 from fedcalib.site.policy import Policy

@@ -11,11 +11,11 @@ import numpy as np
 
 from fedcalib import __version__
 from fedcalib.errors import FedcalibError, InputError, PolicyError, RefusedError, WireError
+from fedcalib.federation import Federation
 from fedcalib.loop import Outline
 from fedcalib.privacy.model import Mechanism
 from fedcalib.query import Query
 from fedcalib.randomness import Secure
-from fedcalib.records import Federation
 from fedcalib.secagg import Client, Directory, Identity
 from fedcalib.secagg import Plan as Terms
 from fedcalib.secagg import Policy as Caution

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcalib.artifacts.ensemble import Ensemble
 from fedcalib.artifacts.trained import Trained
-from fedcalib.records import Federation
+from fedcalib.federation import Federation
 from fedcalib.training.local import LocalTraining
 from fedcalib.training.network import Network, inputs_of
 from fedcalib.types import Floats
