@@ -12,8 +12,9 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.metrics.inputs import BLOCK, scores_and_labels, some_records
+from fedcalib.metrics.inputs import scores_and_labels, some_records
 from fedcalib.metrics.intervals import Interval, clopper_pearson, normal_quantile
+from fedcalib.metrics.logistic import Logistic
 from fedcalib.metrics.losses import FLOOR
 from fedcalib.types import Floats, Ints
 
@@ -57,10 +58,8 @@ def calibration_line(scores: Any, labels: Any) -> CalibrationLine:
     large = _in_the_large(x, truth) if 0 < truth.sum() < len(truth) else np.nan
     if _apart(x, truth):
         return CalibrationLine(np.nan, np.nan, large, np.nan, np.nan)
-    best = _fit(x, truth)
-    slope_error = best.spread**-0.5
-    intercept_error = float(np.hypot(best.weight**-0.5, best.centre * slope_error))
-    return CalibrationLine(best.slope, best.intercept, large, slope_error, intercept_error)
+    slope, intercept, slope_error, intercept_error = _fit(x, truth)
+    return CalibrationLine(slope, intercept, large, slope_error, intercept_error)
 
 
 def observed_expected(scores: Any, labels: Any) -> float:
@@ -96,11 +95,12 @@ def _apart(x: Floats, truth: Ints) -> bool:
 
 def _in_the_large(x: Floats, truth: Ints) -> float:
     """Find the shift at which the scores expect what was observed, by Newton steps kept inside a shrinking bracket."""
+    shifted = Logistic(np.ones((len(x), 1)), truth.astype(np.float64), np.ones(len(x)), offset=x)
     low, high, shift = -SPAN, SPAN, 0.0
     for _ in range(STEPS):
-        here = _Likelihood.at(x, truth, shift, 1.0)
-        low, high = (shift, high) if here.rest > 0 else (low, shift)
-        there = shift + here.rest / here.weight
+        here = shifted.at(np.array([shift]))
+        low, high = (shift, high) if here.slope[0] < 0 else (low, shift)
+        there = shift - float(here.slope[0]) / max(float(here.curve[0, 0]), TINY)
         there = there if low < there < high else (low + high) / 2
         moved, shift = abs(there - shift), there
         if moved <= SMALL:
@@ -108,68 +108,15 @@ def _in_the_large(x: Floats, truth: Ints) -> float:
     return shift
 
 
-def _fit(x: Floats, truth: Ints) -> _Likelihood:
-    """Climb by Newton steps, halving any that overshoots; the likelihood is concave, so its top is the only one."""
+def _fit(x: Floats, truth: Ints) -> tuple[float, float, float, float]:
+    """Give slope, intercept and their errors, fitted around the scores' own centre and width to keep digits."""
+    middle, width = float(x.mean()), max(float(x.std()), TINY)
+    design = np.stack([np.ones_like(x), (x - middle) / width], axis=1)
     rate = float(truth.mean())
-    here, moved = _Likelihood.at(x, truth, float(np.log(rate / (1 - rate))), 0.0), np.inf
-    for _ in range(STEPS):
-        if moved <= SMALL:
-            break
-        here, moved = _climb(x, truth, here)
-    return here
-
-
-def _climb(x: Floats, truth: Ints, here: _Likelihood) -> tuple[_Likelihood, float]:
-    up, tilt = here.newton()
-    share = 1.0
-    while share > SMALL:
-        there = _Likelihood.at(x, truth, here.intercept + share * up, here.slope + share * tilt)
-        if there.cost <= here.cost:
-            return there, share * (abs(up) + abs(tilt))
-        share /= 2
-    return here, 0.0
-
-
-@final
-@dataclass(frozen=True)
-class _Likelihood:
-    """The negative log-likelihood of a line, its slope and its curvature: seven sums over records, in one pass."""
-
-    intercept: float
-    slope: float
-    cost: float
-    rest: float  # sum of label minus mean: the downhill direction of the intercept
-    rest_x: float
-    weight: float  # sum of mean * (1 - mean): the curvature
-    weight_x: float
-    weight_xx: float
-
-    @classmethod
-    def at(cls, x: Floats, truth: Ints, intercept: float, slope: float) -> _Likelihood:
-        sums = np.zeros(6)
-        for start in range(0, len(x), BLOCK):
-            sums += _sums(x[start : start + BLOCK], truth[start : start + BLOCK], intercept, slope)
-        cost, rest, rest_x, weight, weight_x, weight_xx = map(float, sums)
-        return cls(intercept, slope, cost, rest, rest_x, max(weight, TINY), weight_x, weight_xx)
-
-    @property
-    def centre(self) -> float:
-        return self.weight_x / self.weight
-
-    @property
-    def spread(self) -> float:
-        return max(self.weight_xx - self.weight_x * self.centre, TINY)
-
-    def newton(self) -> tuple[float, float]:
-        tilt = (self.rest_x - self.rest * self.centre) / self.spread
-        return self.rest / self.weight - tilt * self.centre, tilt
-
-
-def _sums(x: Floats, truth: Ints, intercept: float, slope: float) -> Floats:
-    height = intercept + slope * x
-    decay = np.exp(-np.abs(height))  # at most 1: nothing overflows
-    cost = np.maximum(height, 0).sum() + np.log1p(decay).sum() - truth @ height
-    mean = np.where(height >= 0, 1.0, decay) / (1 + decay)
-    rest, weights = truth - mean, decay / np.square(1 + decay)
-    weighted = weights * x
-    return np.array([cost, rest.sum(), rest @ x, weights.sum(), weighted.sum(), weighted @ x])
+    best = Logistic(design, truth.astype(np.float64), np.ones(len(x))).fit(np.array([np.log(rate / (1 - rate)), 0.0]))
+    weight, weight_x, weight_xx = best.curve[0, 0], best.curve[0, 1], best.curve[1, 1]
+    centre = weight_x / max(weight, TINY)
+    slope_error = max(weight_xx - weight_x * centre, TINY) ** -0.5 / width
+    slope = float(best.weights[1]) / width
+    intercept_error = np.hypot(max(weight, TINY) ** -0.5, (middle + width * centre) * slope_error)
+    return slope, float(best.weights[0]) - slope * middle, float(slope_error), float(intercept_error)
