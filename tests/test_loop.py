@@ -239,6 +239,18 @@ def test_poisson_participation_draws_the_rate() -> None:
     assert (drawn.members(1000, 1, "run") != drawn.members(1000, 2, "run")).any()
 
 
+@pytest.mark.parametrize("drawn", [fc.Poisson(0.3), fc.Disjoint(5)], ids=repr)
+def test_a_seed_decides_which_clients_a_simulation_draws(drawn: fc.Poisson | fc.Disjoint) -> None:
+    runtime = fc.InProcess(federation(4, clients=30, records=900))
+
+    def binned(seed: int) -> fc.Calibrator:
+        source = fc.Simulated(seed)
+        return fc.run(fc.FedBin(bins=4), runtime, fc.Open(), participation=drawn, randomness=source).artifact
+
+    assert binned(1) == binned(1)
+    assert binned(1) != binned(2)  # exact answers: only the clients can differ
+
+
 def test_progress_is_watched() -> None:
     seen: list[Progress] = []
     fc.run(METHOD, fc.InProcess(federation(4)), fc.Open(), watch=seen.append)

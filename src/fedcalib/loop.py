@@ -218,6 +218,14 @@ def _header(agreed: Agreement[Any], source: Randomness) -> dict[str, Any]:
         "classes": agreed.schema.classes,
         "simulation": source.simulated,
     }
-    # a simulated run's name follows from its seed and settings, so that the same command gives the same numbers
-    name = wire.fingerprint(header)[:32] if source.simulated else secrets.token_hex(16)
-    return {**header, "run": name}
+    return {**header, "run": _name(header, agreed.participation, source)}
+
+
+def _name(header: dict[str, Any], drawn: Participation, source: Randomness) -> str:
+    """Name a run: secretly for a release, by its settings for a simulation, so that a command repeats its numbers."""
+    if not source.simulated:
+        return secrets.token_hex(16)
+    if drawn.members(1, 0, "") is None:
+        return wire.fingerprint(header)[:32]
+    # clients are drawn by the run's name: without the seed in it, every simulation would draw the same ones
+    return wire.fingerprint({**header, "seed": source.derive("name").words(2).tolist()})[:32]
