@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope, most_bend
+from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope, _doubled, most_bend
 from fedcalib.records import softmax
 
 
@@ -26,12 +26,22 @@ def test_slopes_are_mean_minus_own_logit_whatever_the_grid(
     np.testing.assert_allclose(found, np.stack(expected, axis=1) / 1e4, rtol=0, atol=1e-12)
 
 
-def test_a_grid_made_by_exponentials_is_seen_to_double() -> None:
-    grid = tuple(np.exp(np.linspace(np.log(0.25), np.log(4.0), 5)).tolist())
+@pytest.mark.parametrize(
+    ("points", "order"),
+    [(5, [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1)]), (8, [(0, 0), (7, 4), *((column, 0) for column in range(1, 7))])],
+)
+def test_a_grid_made_by_exponentials_is_seen_to_double(points: int, order: list[tuple[int, int]]) -> None:
+    grid = tuple(np.exp(np.linspace(np.log(0.25), np.log(4.0), points)).tolist())
+    assert _doubled(grid) == tuple(order)
     records = fc.Records.of_logits(np.random.default_rng(1).normal(size=(500, 4)) * 300, np.zeros(500, dtype=int))
     apart = [TemperatureCurve((inverse,), 1e4).rows(records).values for inverse in grid]
     together = TemperatureCurve(grid, 1e4).rows(records).values
     np.testing.assert_allclose(together, np.concatenate(apart, axis=1), rtol=0, atol=1e-12)
+
+
+def test_doubling_stops_before_it_blows_rounding_up() -> None:
+    grid = tuple(2.0**k for k in range(-5, 6))
+    assert [column for column, doublings in _doubled(grid) if doublings == 0] == [0, 5, 10]
 
 
 @pytest.mark.parametrize("inverse", [0.3, 1.0, 2.5])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import sqrt
+from math import log2, sqrt
 from typing import final
 
 import numpy as np
@@ -13,10 +13,11 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.query import Block, Bound, RecordQuery, Rows
 from fedcalib.records import Records
-from fedcalib.types import Floats, Ints
+from fedcalib.types import Floats
 
 _AT_ONCE = 1 << 15  # logits: what is worked on stays in cache for the whole grid
 _ALIKE = 1e-14  # a few roundings
+_DOUBLINGS = 4
 
 
 @final
@@ -47,26 +48,16 @@ class TemperatureCurve(RecordQuery):
 
     def rows(self, records: Records) -> Rows:
         """Touch every cell."""
-        slopes = np.empty((len(records), len(self.inverses)))
-        for start in range(0, len(records), step := max(_AT_ONCE // records.classes, 16)):
-            part = slice(start, start + step)
-            self._fill(slopes[part], records.logits[part], records.labels[part])
+        slopes = np.empty(
+            (len(self.inverses), len(records))
+        )  # a temperature at a time, so that it is one run of memory
+        for part, below, own in _shifted(records):
+            for column, weights in _exponentials(below, self.inverses):
+                mean = np.einsum("ij,ij->j", weights, below)
+                mean /= weights.sum(axis=0)
+                np.subtract(mean, own, out=slopes[column, part])
         slopes /= self.reach
-        return Rows(None, np.clip(slopes, -1.0, 1.0, out=slopes))
-
-    def _fill(self, slopes: Floats, logits: Floats, labels: Ints) -> None:
-        """Work out a few records' slopes, class by class."""
-        below, own = _below(logits, labels)
-        weights, product = np.empty_like(below), np.empty_like(below)
-        last = np.nan
-        for column, inverse in enumerate(self.inverses):
-            if abs(inverse - 2 * last) <= _ALIKE * inverse:
-                np.square(weights, out=weights)  # exp(2 b z) is the square of exp(b z), and cheaper
-            else:
-                np.exp(np.multiply(below, inverse, out=weights), out=weights)
-            last = inverse
-            np.multiply(weights, below, out=product)
-            slopes[:, column] = product.sum(axis=0) / weights.sum(axis=0) - own
+        return Rows(None, np.clip(slopes, -1.0, 1.0, out=slopes).T)
 
 
 @final
@@ -104,26 +95,23 @@ class TemperatureSlope(RecordQuery):
         """Touch both cells."""
         if records.classes != self.classes:
             raise InputError(f"Expected {self.classes} classes, found {records.classes}.")
-        rows = np.empty((len(records), 2))
-        for start in range(0, len(records), step := max(_AT_ONCE // records.classes, 16)):
-            part = slice(start, start + step)
-            self._fill(rows[part], records.logits[part], records.labels[part])
-        rows[:, 1][np.abs(rows[:, 0]) > 1.0] = 0.0
-        np.clip(rows[:, 0], -1.0, 1.0, out=rows[:, 0])
-        np.clip(rows[:, 1], 0.0, most_bend(self.classes), out=rows[:, 1])  # rounding alone goes beyond
-        return Rows(None, rows)
+        slope, bend = np.empty((2, len(records)))
+        for part, below, own in _shifted(records):
+            slope[part], bend[part] = self._moments(below, own)
+        bend[np.abs(slope) > 1.0] = 0.0
+        np.clip(slope, -1.0, 1.0, out=slope)
+        np.clip(bend, 0.0, most_bend(self.classes), out=bend)  # rounding alone goes beyond
+        return Rows(None, np.stack([slope, bend], axis=1))
 
-    def _fill(self, rows: Floats, logits: Floats, labels: Ints) -> None:
-        """Work out a few records' slopes and bends, class by class."""
-        below, own = _below(logits, labels)
-        weights = np.exp(below * self.inverse)
+    def _moments(self, below: Floats, own: Floats) -> tuple[Floats, Floats]:
+        """Work out a few records' slopes and bends; what is below becomes what is below the mean."""
+        _, weights = next(_exponentials(below, (self.inverse,)))
         mass = weights.sum(axis=0)
         weights *= below
         mean = weights.sum(axis=0) / mass
         below -= mean
         square = np.einsum("ij,ij->j", weights, below) / mass  # E z (z - mean)
-        rows[:, 0] = (mean - own) / self.reach
-        rows[:, 1] = square * self.inverse**2
+        return (mean - own) / self.reach, square * self.inverse**2
 
 
 @cache
@@ -138,11 +126,51 @@ def most_bend(classes: int) -> float:
     return float((others * (1 - others) * gaps**2).max()) * (1 + 1e-8)  # the grid misses the top by less
 
 
-def _below(logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-    """Give logits below each record's largest, (classes, n), and the label's, (n,).
+def _shifted(records: Records) -> Iterator[tuple[slice, Floats, Floats]]:
+    """Walk through a few records at a time: which, logits below each one's largest, (classes, n), the label's, (n,).
 
-    Class by class: short rows would leave the processor's lanes empty. The shift moves mean and own logit alike.
+    Class by class: short rows would leave the processor's lanes empty. The shift moves mean and own logit alike. What
+    is given is overwritten by the next.
     """
-    below = np.ascontiguousarray(logits.T, dtype=np.float64)
-    below = below - below.max(axis=0, initial=-np.inf)
-    return below, below[labels, np.arange(len(labels))]
+    step = max(_AT_ONCE // records.classes, 16)
+    room = np.empty((records.classes, min(step, len(records))))
+    for start in range(0, len(records), step):
+        part = slice(start, min(start + step, len(records)))
+        below, labels = room[:, : part.stop - start], records.labels[part]
+        np.copyto(below, records.logits[part].T)
+        below -= below.max(axis=0, initial=-np.inf)
+        yield part, below, below[labels, np.arange(len(labels))]
+
+
+def _exponentials(below: Floats, inverses: tuple[float, ...]) -> Iterator[tuple[int, Floats]]:
+    """Give exp(b z) for each inverse temperature b, by its number; the next one overwrites it.
+
+    exp(2 b z) is the square of exp(b z), and cheaper, so a temperature is followed by those it doubles to.
+    """
+    weights = np.empty_like(below)
+    for column, doublings in _doubled(inverses):
+        if doublings == 0:
+            np.exp(np.multiply(below, inverses[column], out=weights), out=weights)
+        for _ in range(doublings):
+            np.square(weights, out=weights)
+        yield column, weights
+
+
+@cache
+def _doubled(inverses: tuple[float, ...]) -> tuple[tuple[int, int], ...]:
+    """Order inverse temperatures so that each follows what it is 2, 4, 8 or 16 times; say how many doublings.
+
+    No further: squaring doubles what rounding did to the exponential.
+    """
+    steps: list[tuple[int, int]] = []
+    left = sorted(range(len(inverses)), key=lambda column: inverses[column])
+    while left:
+        first = inverses[left[0]]
+        done = 0
+        for column in tuple(left):
+            times = round(log2(inverses[column] / first))
+            if times <= _DOUBLINGS and abs(inverses[column] - 2**times * first) <= _ALIKE * inverses[column]:
+                steps.append((column, times - done))
+                left.remove(column)
+                done = times
+    return tuple(steps)
