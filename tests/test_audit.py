@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib.accounting import analytic_gaussian_multiplier
+from fedcalib.accounting import analytic_gaussian_multiplier, multiplier_for
 from fedcalib.audit import worst_cases
 from fedcalib.audit.copies import Copies
 from fedcalib.audit.evidence import Gaussian, Threshold, at_least, at_most, lower_epsilon
 from fedcalib.audit.releases import _distinct
+from fedcalib.audit.sampled import SampledShift
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError
 from fedcalib.privacy.encoders import Encoder, RandomSymbol, Unary
@@ -85,6 +86,35 @@ def test_a_delta_allows_for_rare_giveaways() -> None:
     calm = rng.normal(size=100_000)
     assert lower_epsilon(shouted, calm, Threshold(), 0.999) > 3
     assert lower_epsilon(shouted, calm, Threshold(0.02), 0.999) < 0.1
+
+
+def test_a_threshold_known_in_advance_leaves_all_scores_to_the_bound() -> None:
+    rng, mu = np.random.default_rng(4), 0.5
+    one, other = rng.normal(mu / 2, 1, 20_000), rng.normal(-mu / 2, 1, 20_000)
+    known, searched = (lower_epsilon(one, other, Gaussian(1e-5), 0.999, at) for at in (0.0, None))
+    assert searched < known < Gaussian(1e-5).epsilon(mu)
+
+
+def sampled_scores(unit: bool, multiplier: float, rate: float, steps: int, seed: int) -> np.ndarray:
+    """The likelihood ratio of releases to secret samples, drawn as they are defined."""
+    rng = np.random.default_rng(seed)
+    drawn = unit * (rng.random((20_000, steps)) < rate)
+    moved = rng.normal(size=(20_000, steps)) * multiplier + drawn
+    return np.log1p(rate * np.expm1((moved - 0.5) / multiplier**2)).sum(axis=1)
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(0.1, 12), (0.5, 4)])
+def test_a_sampled_shift_is_below_what_its_noise_costs_and_above_any_single_event(rate: float, steps: int) -> None:
+    multiplier, evidence = multiplier_for(1.0, 1e-5, steps, rate), SampledShift(1e-5, rate, steps)
+    piles = [sampled_scores(unit, multiplier, rate, steps, seed) for seed, unit in enumerate((True, False))]
+    bound = lower_epsilon(piles[0], piles[1], evidence, 0.999, 0.0)
+    assert lower_epsilon(piles[0], piles[1], Threshold(1e-5), 0.999) < bound < evidence.epsilon(1 / multiplier) < 1
+    assert bound > 0.4
+
+
+def test_a_sampled_shift_of_nothing_shows_nothing() -> None:
+    scores = np.random.default_rng(5).normal(size=(2, 10_000))
+    assert lower_epsilon(*scores, SampledShift(1e-5, 0.1, 12), 0.999) == 0
 
 
 @pytest.mark.parametrize(("draws", "confidence"), [(2, 0.9), (100, 1.0), (100, 0.0)])
@@ -291,6 +321,21 @@ def test_an_artifact_tells_no_more_than_the_answers() -> None:
         **options,  # type: ignore[arg-type]
     )
     assert 0 < artifact.lower_epsilon <= answers.lower_epsilon < 8
+
+
+def test_runs_that_draw_clients_need_as_many_on_both_sides() -> None:
+    others = list(crowd(NOBODY).clients())
+    fewer = fc.Federation.of(others[:-1])
+    with pytest.raises(InputError, match="as many clients"):
+        fc.audit_run(
+            fc.FedBin(),
+            crowd(WORST),
+            fewer,
+            fc.UserGaussian(1.0, 1e-5, clip=1.0),
+            participation=fc.Poisson(0.9),
+            runs=4,
+            randomness=fc.Simulated(0),
+        )
 
 
 def test_runs_that_claim_nothing_or_are_too_few_are_refused() -> None:

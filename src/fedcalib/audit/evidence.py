@@ -3,7 +3,8 @@
 Differential privacy says of every event E that P(E with the unit) <= e^epsilon P(E without it) + delta, and the same
 with the sides swapped. Here an event is "the score is at least t", or its opposite. The threshold, the side and the
 direction are chosen on one half of the scores; the other half, which had no say, gives exact binomial bounds
-(Clopper and Pearson 1934) on both probabilities. So the result holds whatever the noise is.
+(Clopper and Pearson 1934) on both probabilities. So the result holds whatever the noise is. A threshold that was known
+before anything was drawn leaves all the scores to the bounds.
 """
 
 from __future__ import annotations
@@ -102,14 +103,21 @@ class Gaussian(Evidence):
         return float(np.exp(log_ndtr(mu / 2 - epsilon / mu)) - np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
 
 
-def lower_epsilon(present: Floats, absent: Floats, evidence: Evidence, confidence: float) -> float:
-    """Bound epsilon from below by scores of releases with and without the unit, each in the order drawn."""
+def lower_epsilon(
+    present: Floats, absent: Floats, evidence: Evidence, confidence: float, threshold: float | None = None
+) -> float:
+    """Bound epsilon from below by scores of releases with and without the unit, each in the order drawn.
+
+    A `threshold` fixed in advance says of a score at or above it that the unit is there.
+    """
     if len(present) != len(absent) or len(present) < 4:
         raise InputError(f"Expected as many scores on both sides, at least 4, found {len(present)} and {len(absent)}.")
     if not 0 < confidence < 1:
         raise InputError(f"Expected a confidence between 0 and 1, found {confidence}.")
-    doubt, half = 1 - confidence, len(present) // 2
-    threshold, side = _chosen(present[:half], absent[:half], evidence, doubt)
+    doubt, half, side = 1 - confidence, 0, 0
+    if threshold is None:
+        half = len(present) // 2
+        threshold, side = _chosen(present[:half], absent[:half], evidence, doubt)
     counts = _counts(present[half:], absent[half:], np.array([threshold]))[side]
     strength = _strengths(counts, len(present) - half, evidence, doubt)
     return evidence.epsilon(float(strength[0]))

@@ -18,6 +18,7 @@ from fedcalib.events import Event
 from fedcalib.federation import Federation
 from fedcalib.privacy.local import RandomisedReports
 from fedcalib.privacy.model import Mechanism
+from fedcalib.privacy.user_gaussian import ClippedGaussian
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.types import Floats
@@ -28,7 +29,7 @@ from fedcalib.types import Floats
 class Contrast:
     """The exact answers with and without a unit, and how to tell them apart in noise.
 
-    Scores are likelihood ratios up to a constant: of Laplace noise where `pure`, of Gaussian noise otherwise.
+    Scores are log-likelihood ratios: of Gaussian noise, or, where `pure`, of Laplace noise, up to a constant.
     """
 
     present: Floats  # (size,)
@@ -36,19 +37,25 @@ class Contrast:
     pure: bool
 
     @classmethod
-    def of(cls, query: Query, present: Federation, absent: Federation, pure: bool) -> Contrast:
-        """Answer a query exactly, twice."""
+    def of(cls, mechanism: Mechanism, query: Query, present: Federation, absent: Federation, pure: bool) -> Contrast:
+        """Answer a query exactly, twice; clients cut their sums where the mechanism says so."""
+        total = mechanism.exact if isinstance(mechanism, ClippedGaussian) else _uncut
         exact = Secure()  # for what a query draws itself
-        return cls(query.total(present, exact), query.total(absent, exact), pure)
+        return cls(total(query, present, exact), total(query, absent, exact), pure)
 
     def score(self, values: Floats, variances: Floats) -> Floats:
         """Say of each release, (n, size), how much it looks like the unit is there, (n,)."""
         difference = self.present - self.absent
         if not self.pure:
-            return np.asarray(((values - self.absent) * difference / variances).sum(axis=-1))
+            middle = (self.present + self.absent) / 2
+            return np.asarray(((values - middle) * difference / variances).sum(axis=-1))
         moved = np.clip((values - self.absent) * np.sign(difference), 0, np.abs(difference))
         widths = np.sqrt(variances, out=np.ones_like(variances), where=variances > 0)
         return np.asarray((moved / widths).sum(axis=-1))
+
+
+def _uncut(query: Query, federation: Federation, randomness: Randomness) -> Floats:
+    return query.total(federation, randomness)
 
 
 def audit_mechanism(
@@ -78,13 +85,14 @@ def audit_mechanism(
         raise InputError(f"Expected a mechanism that claims an epsilon, found {type(mechanism).__name__}.")
     evidence = evidence_for(event, delta)
     releases = _releases(mechanism, query, faithful)
-    game = _Game(releases, Contrast.of(query, present, absent, isfinite(event.pure())), draws)
+    game = _Game(releases, Contrast.of(mechanism, query, present, absent, isfinite(event.pure())), draws)
     stream = randomness or Secure()
     with_unit = game.sampled(present, absent, members.rate, stream)
     without = game.scores(absent, stream.derive("absent"))
+    known = 0.0 if isinstance(evidence, Gaussian) else None  # scores are log-likelihood ratios then
     return Audit(
         subject or f"{type(mechanism).__name__} on {type(query).__name__}",
-        lower_epsilon(with_unit, without, evidence, confidence),
+        lower_epsilon(with_unit, without, evidence, confidence, known),
         accounting.epsilon([event], delta) if claimed is None else claimed,
         delta,
         confidence,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 
-from fedcalib.audit.evidence import Gaussian, Threshold, lower_epsilon
+from fedcalib.audit.evidence import Evidence, Gaussian, Threshold, lower_epsilon
 from fedcalib.audit.mechanisms import Contrast
 from fedcalib.audit.result import Audit
-from fedcalib.cohort import Everyone
+from fedcalib.audit.sampled import SampledShift
+from fedcalib.cohort import Everyone, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Result, Runtime, Step, Total, conduct
@@ -19,11 +21,13 @@ from fedcalib.method import Method
 from fedcalib.privacy.model import Privacy
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure
-from fedcalib.records import Schema
+from fedcalib.records import Records, Schema
 from fedcalib.runtimes.in_process import InProcess
-from fedcalib.types import Floats
+from fedcalib.types import Bools, Floats
 
 T = TypeVar("T")
+_KEPT = 1000  # contrasts; the first question of every run is the same, later ones hardly ever are
+
 Statistic: TypeAlias = Callable[[Result[Any]], float]
 
 
@@ -33,6 +37,7 @@ def audit_run(
     absent: Federation,
     privacy: Privacy,
     *,
+    participation: Participation | None = None,
     runs: int = 1000,
     confidence: float = 0.999,
     statistic: Statistic | None = None,
@@ -41,19 +46,21 @@ def audit_run(
     """Bound from below the epsilon of whole runs over two federations that differ in one unit.
 
     A run is scored by all its answers at once, which is at least what its artifact tells; `statistic` scores a result
-    in another way, for instance by the artifact alone.
+    in another way, for instance by the artifact alone. The adversary knows who took part in which step, but not, under
+    Poisson participation, whether the client that differs did.
     """
     if runs < 4:
         raise InputError(f"Expected at least 4 runs, found {runs}.")
-    game = _Game(method, privacy, present, absent, statistic)
+    game = _Game(method, privacy, participation or Everyone(), present, absent, statistic)
     stream = randomness or Secure()
     with_unit = np.array([game.score(present, stream.derive("present", i)) for i in range(runs)])
     without = np.array([game.score(absent, stream.derive("absent", i)) for i in range(runs)])
-    delta = game.delta
-    evidence = Gaussian(delta) if delta else Threshold()
-    lower = lower_epsilon(with_unit, without, evidence, confidence)
+    evidence = game.evidence
+    # a log-likelihood ratio above 0 says that the unit is there: no score has to be spent on finding that out
+    known = 0.0 if statistic is None and game.delta else None
+    lower = lower_epsilon(with_unit, without, evidence, confidence, known)
     subject = f"{type(method).__name__} under {type(privacy).__name__}"
-    return Audit(subject, lower, game.epsilon, delta, confidence, runs, evidence.name)
+    return Audit(subject, lower, game.epsilon, game.delta, confidence, runs, evidence.name)
 
 
 @final
@@ -63,39 +70,77 @@ class _Game:
 
     method: Method[Any]
     privacy: Privacy
+    participation: Participation
     present: Federation
     absent: Federation
     statistic: Statistic | None
     agreed: Agreement[Any] | None = None
     epsilon: float = 0.0
     delta: float = 0.0
-    contrasts: dict[Query, Contrast] = field(default_factory=dict)
+    contrasts: dict[tuple[Query, bytes], Contrast] = field(default_factory=dict)
 
     def score(self, federation: Federation, randomness: Randomness) -> float:
         """Run once."""
         watched = _Watched(InProcess(federation))
         if self.agreed is None or self.agreed.schema != watched.schema:
-            self.agreed = Agreement.of(self.method, self.privacy, Everyone(), watched.schema)
+            self.agreed = Agreement.of(self.method, self.privacy, self.participation, watched.schema)
         result = conduct(self.agreed, watched, randomness=randomness)
         if result.privacy.epsilon is None:
             raise InputError(f"Expected a model that claims an epsilon, found {type(self.privacy).__name__}.")
         self.epsilon, self.delta = result.privacy.epsilon, result.privacy.delta or 0.0
-        return self._told(result, watched.queries) if self.statistic is None else self.statistic(result)
+        return self._told(result, watched.steps) if self.statistic is None else self.statistic(result)
 
-    def _told(self, result: Result[Any], queries: list[Query]) -> float:
+    @property
+    def evidence(self) -> Evidence:
+        """Say how error rates are read: as those of the noise that was added, to everybody or to samples."""
+        if not self.delta or self.agreed is None:
+            return Threshold()
+        rate, steps = self.agreed.cohort.rate, len(self.agreed.plan.queries)
+        return Gaussian(self.delta) if rate == 1 else SampledShift(self.delta, rate, steps)
+
+    def _told(self, result: Result[Any], steps: list[Step]) -> float:
         """Add up what every answer tells; each question was answered with noise of its own."""
         told = 0.0
-        for index, query in enumerate(queries):
-            answer = result.transcript.recall(index, query)
+        for step in steps:
+            answer = result.transcript.recall(step.index, step.query)
             if answer is not None:
                 values, variances = (_flat(parts) for parts in (answer.values, answer.variances))
-                told += float(self._contrast(query).score(values, variances))
+                told += _perhaps(float(self._contrast(step).score(values, variances)), step.cohort.rate)
         return told
 
-    def _contrast(self, query: Query) -> Contrast:
-        if query not in self.contrasts:
-            self.contrasts[query] = Contrast.of(query, self.present, self.absent, pure=self.delta == 0)
-        return self.contrasts[query]
+    def _contrast(self, step: Step) -> Contrast:
+        drawn = self._known(step)
+        key = step.query, b"" if drawn is None else drawn.tobytes()
+        if key not in self.contrasts:
+            if len(self.contrasts) >= _KEPT:
+                self.contrasts.clear()
+            sides = self.present, self.absent
+            if drawn is not None:
+                sides = self.present.subset(drawn), self.absent.subset(drawn)
+            self.contrasts[key] = Contrast.of(step.mechanism, step.query, *sides, pure=self.delta == 0)
+        return self.contrasts[key]
+
+    def _known(self, step: Step) -> Bools | None:
+        """Say who is known to be in a step; where the draw is what hides a client, who would be if it was drawn."""
+        drawn = step.participation.members(len(self.present), step.index, step.run)
+        return drawn if drawn is None or step.cohort.rate == 1 else drawn | self._differing
+
+    @cached_property
+    def _differing(self) -> Bools:
+        """Find the client that differs."""
+        if len(self.present) != len(self.absent):
+            raise InputError("Expected as many clients on both sides where clients are drawn; let one hold nothing.")
+        pairs = zip(self.present.clients(), self.absent.clients(), strict=True)
+        return np.array([not _alike(one, other) for one, other in pairs])
+
+
+def _perhaps(score: float, rate: float) -> float:
+    """Turn the likelihood ratio of a client that is there into that of one that is drawn with a chance."""
+    return score if rate == 1 else float(np.logaddexp(np.log1p(-rate), np.log(rate) + score))
+
+
+def _alike(one: Records, other: Records) -> bool:
+    return np.array_equal(one.given, other.given) and np.array_equal(one.labels, other.labels)
 
 
 def _flat(parts: Any) -> Floats:
@@ -108,7 +153,7 @@ class _Watched(Runtime):
     """A runtime that remembers what it was asked."""
 
     inner: Runtime
-    queries: list[Query] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
     @property
     def schema(self) -> Schema:
@@ -117,5 +162,5 @@ class _Watched(Runtime):
 
     def total(self, step: Step) -> Total:
         """Remember the question and pass it on."""
-        self.queries.append(step.query)
+        self.steps.append(step)
         return self.inner.total(step)

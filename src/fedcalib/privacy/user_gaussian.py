@@ -70,6 +70,10 @@ class ClippedGaussian(RingMechanism):
         variances = {name: (sigma / self.scales[name]) ** 2 for name, sigma in self.sigmas.items()}
         return unwrap(total + wrap(noise), query, self.scales), query.spread(variances)
 
+    def exact(self, query: Query, federation: Federation, randomness: Randomness) -> Floats:
+        """Give the sum of the cut terms without noise: what an audit compares releases with, never to be released."""
+        return unwrap(self.gather(query, federation, randomness), query, self.scales)
+
     def event(self, query: Query, cohort: Cohort) -> Event | None:
         """Count all blocks as one Gaussian release to a sample of clients."""
         reach = {name: self.clips[name] * self.scales[name] * _SLACK for name in query.blocks}
