@@ -39,8 +39,6 @@ def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) ->
     assert [window["first_day"] for window in document["windows"]] == [30, 37, 44, 51, 58]
     assert document["alarms"] == ["week 4"]
     assert document["privacy"]["epsilon"] == 1.0
-    last = document["windows"][-1]
-    assert last["served"]["ece"]["value"] < 0.8 * last["metrics"]["ece"]["value"]
     assert document["recalibration"]["windows"] == 4
     assert set(document["recalibration"]["hurt"]) <= {"week 2", "week 3", "week 4"}
     assert {path.name for path in (home / "out").iterdir()} == {
@@ -53,6 +51,14 @@ def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) ->
     assert "week 4" in (home / "out" / "report.html").read_text()
     assert isinstance(fc.load(home / "out" / "calibrator.json"), fc.Calibrator)
     assert "raised an alarm" in said.err
+
+
+def test_a_shift_that_was_learned_from_hurts_less(shell: Shell, weeks: Path) -> None:
+    """On the mean over seeds: one run's figures carry noise of their own."""
+    words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate")
+    last = [shell(*words, "--seed", seed, "--format", "json").json["windows"][-1] for seed in range(1, 6)]
+    served, unserved = ([window[key]["ece"]["value"] for window in last] for key in ("served", "metrics"))
+    assert np.mean(served) < 0.8 * np.mean(unserved)
 
 
 def test_windows_of_clients_add_up(shell: Shell, weeks: Path) -> None:

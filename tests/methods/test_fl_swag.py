@@ -19,6 +19,7 @@ from fedcalib.queries.local_posterior import LocalPosterior
 from fedcalib.training import SGD, LocalTraining, SoftmaxRegression
 from fedcalib.training.posterior import Curvature, LocalGaussian, Trajectory, woodbury
 from fedcalib.training.product import from_sketch, probes, product
+from tests.memory import PRINT_PEAK
 
 NETWORK = SoftmaxRegression(4, 3)
 
@@ -251,7 +252,7 @@ def test_large_low_rank_products_stay_small() -> None:
         "    e, deviations = rng.uniform(1, 2, 100_000), rng.normal(size=(100_000, 20))\n"
         "    parts.append(LocalGaussian.around(rng.normal(size=100_000), e, woodbury(e, deviations)))\n"
         "found = product(parts); assert found.factors.shape == (100_000, 200) and np.isfinite(found.offset).all()\n"
-        "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        + PRINT_PEAK
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 2 * 1024 * 1024
