@@ -86,6 +86,8 @@ if TYPE_CHECKING:
     from fedcalib.methods.weighting import Unweighted as Unweighted
     from fedcalib.methods.weighting import Weighted as Weighted
     from fedcalib.monitoring import Monitor as Monitor
+    from fedcalib.normalisers import ByOdds as ByOdds
+    from fedcalib.normalisers import ByScale as ByScale
     from fedcalib.planning.score_model import ScoreModel as ScoreModel
     from fedcalib.planning.study import Study as Study
     from fedcalib.planning.suited import suited_tree as suited_tree
@@ -127,6 +129,8 @@ _HOME = {
     "Bisection": "flows.search",
     "Block": "query",
     "Bound": "query",
+    "ByOdds": "normalisers",
+    "ByScale": "normalisers",
     "CBPE": "methods.cbpe",
     "CCVR": "methods.ccvr",
     "Calibrator": "artifacts.calibrator",

@@ -115,6 +115,8 @@ _HOME = {
     "ClassShares": "methods.class_shares",
     "EvenLogOdds": "axes",
     "EvenProbability": "axes",
+    "ByOdds": "normalisers",
+    "ByScale": "normalisers",
     "Unweighted": "methods.weighting",
     "Weighted": "methods.weighting",
     "OneShotTemperature": "methods.one_shot_temperature",

@@ -27,7 +27,7 @@ METHODS: list[fc.Method] = [
     fc.FedBin(weighting=fc.Weighted()),
     fc.FedBBQ(),
     fc.FedBBQ(finest=4, weighting=fc.Weighted(changed_only=True)),
-    fc.FedBBQ(finest=4, axis=fc.EvenLogOdds()),
+    fc.FedBBQ(finest=4, axis=fc.EvenLogOdds(), normaliser=fc.ByOdds()),
     fc.FedTemp(rounds=2),
     fc.FedTemp(rounds=2, logarithm=True),
     fc.FedVector(rounds=2),

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.calibrator import Calibrator, normalised
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
 from fedcalib.errors import InputError
 from fedcalib.types import Floats
@@ -16,7 +16,7 @@ from fedcalib.types import Floats
 @final
 @dataclass(frozen=True)
 class Blend(Calibrator):
-    """Mix calibrated and base probabilities with weights a class, then normalise.
+    """Mix calibrated and base probabilities with weights a class, then normalise as the steps do.
 
     With `changed_only`, only records whose top class the calibrator would change are mixed; ties go to the lowest
     class on both sides.
@@ -34,7 +34,7 @@ class Blend(Calibrator):
         """Mix, and normalise."""
         calibrated = self.steps.calibrate(probs, logits)
         weights = np.array(self.weights)
-        mixed = normalised(weights * self.steps.raw(probs) + (1 - weights) * probs, probs)
+        mixed = self.steps.normaliser.shared(weights * self.steps.raw(probs) + (1 - weights) * probs, probs)
         if not self.changed_only:
             return mixed
         changed = calibrated.argmax(axis=1) != probs.argmax(axis=1)

@@ -7,9 +7,10 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.calibrator import Calibrator, normalised
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.axes import EVEN, Axis
 from fedcalib.errors import InputError
+from fedcalib.normalisers import SCALED, Normaliser
 from fedcalib.types import Floats
 
 
@@ -18,12 +19,14 @@ from fedcalib.types import Floats
 class Steps(Calibrator):
     """A step function a class: probabilities in bin m of class j become `table[j][m]`, then rows are normalised.
 
-    Two classes share one step function, that of class 1. `axis` says where the bins lie.
+    Two classes share one step function, that of class 1. `axis` says where the bins lie, `normaliser` how rows come to
+    sum to one.
     """
 
     classes: int
     table: tuple[tuple[float, ...], ...]
     axis: Axis = EVEN
+    normaliser: Normaliser = SCALED
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.table}
@@ -32,14 +35,14 @@ class Steps(Calibrator):
             raise InputError("Expected one row of values between 0 and 1 a class, all of one length, found others.")
 
     @classmethod
-    def of_table(cls, classes: int, table: Floats, axis: Axis = EVEN) -> Steps:
+    def of_table(cls, classes: int, table: Floats, axis: Axis = EVEN, normaliser: Normaliser = SCALED) -> Steps:
         """Take the values as an array, (classes asked, bins)."""
         clipped = np.clip(np.nan_to_num(table, nan=0.0), 0.0, 1.0)
-        return cls(classes, tuple(tuple(row) for row in clipped.tolist()), axis)
+        return cls(classes, tuple(tuple(row) for row in clipped.tolist()), axis, normaliser)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         """Look each probability up in its class's steps, and normalise."""
-        return normalised(self.raw(probs), probs)
+        return self.normaliser.shared(self.raw(probs), probs)
 
     def raw(self, probs: Floats) -> Floats:
         """Look each probability up, without normalising."""

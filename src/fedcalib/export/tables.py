@@ -28,6 +28,7 @@ from fedcalib.export.arithmetic import (
 )
 from fedcalib.export.building import Scores, breaks, calibrated, classes_of
 from fedcalib.export.graph import Graph
+from fedcalib.export.sums import shared
 from fedcalib.types import Floats
 
 _FLOOR = 1e-12  # as the artifact has it
@@ -35,7 +36,7 @@ _FLOOR = 1e-12  # as the artifact has it
 
 @calibrated.register
 def _(calibrator: Steps, graph: Graph, scores: Scores) -> str:
-    return normalised(graph, _raw(calibrator, graph, scores.probs), scores.probs)
+    return shared(calibrator.normaliser, graph, _raw(calibrator, graph, scores.probs), scores.probs)
 
 
 @calibrated.register
@@ -43,10 +44,10 @@ def _(calibrator: Blend, graph: Graph, scores: Scores) -> str:
     raw = _raw(calibrator.steps, graph, scores.probs)
     weights = np.array([calibrator.weights])
     parts = graph.op("Add", graph.op("Mul", raw, weights), graph.op("Mul", scores.probs, 1 - weights))
-    mixed = normalised(graph, parts, scores.probs)
+    mixed = shared(calibrator.steps.normaliser, graph, parts, scores.probs)
     if not calibrator.changed_only:
         return mixed
-    plain = normalised(graph, raw, scores.probs)
+    plain = shared(calibrator.steps.normaliser, graph, raw, scores.probs)
     same = graph.op("Equal", top(graph, plain), top(graph, scores.probs))
     return graph.op("Where", same, plain, mixed)
 

@@ -14,6 +14,7 @@ from fedcalib.errors import InputError
 from fedcalib.flows.label_histogram import LabelHistograms, label_histograms
 from fedcalib.method import Flow, Method
 from fedcalib.methods.weighting import Unweighted, Weighting
+from fedcalib.normalisers import SCALED, Normaliser
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
@@ -27,7 +28,8 @@ class FedBBQ(Method[Calibrator]):
 
     The message is FedBin's at the finest resolution; coarser bins are sums of finer ones, so they cost nothing more.
     A bin's prior is worth `strength` records with the bin's midpoint; published with 2^1 as the coarsest. `axis` says
-    where bins lie: published as equal steps of the probability, better with equal steps of the log-odds.
+    where bins lie: published as equal steps of the probability, better with equal steps of the log-odds. `normaliser`
+    says how the classes' values come to sum to one: published as a division, better `ByOdds`.
     """
 
     finest: int = 7
@@ -37,6 +39,7 @@ class FedBBQ(Method[Calibrator]):
     weighting: Weighting = Unweighted()
     clip: float | None = None
     axis: Axis = EVEN
+    normaliser: Normaliser = SCALED
 
     def __post_init__(self) -> None:
         if not 0 <= self.coarsest <= self.finest <= 16 or self.rounds < 1 or not self.strength > 0:
@@ -46,7 +49,7 @@ class FedBBQ(Method[Calibrator]):
         """Ask for the finest histogram, average all resolutions of it."""
         counts = yield from label_histograms(schema, 1 << self.finest, self.rounds, self.clip, self.axis)
         table = averaged_binnings(counts, self.coarsest, self.strength, self.axis)
-        steps = Steps.of_table(schema.classes, table, self.axis)
+        steps = Steps.of_table(schema.classes, table, self.axis, self.normaliser)
         return self.weighting.apply(steps, counts)
 
 
