@@ -5,12 +5,14 @@ To add a method, a model or a runtime, add one line here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from types import FunctionType
 
 import numpy as np
 
 import fedcalib as fc
+from fedcalib import wire
 from fedcalib.artifacts.confusion import Confusion
 from fedcalib.artifacts.head import Representation
 from fedcalib.artifacts.scaling import Temperature
@@ -100,7 +102,7 @@ def name(subject: object) -> str:
 
 
 def planned_queries() -> Iterator[tuple[str, Query]]:
-    """Every query that some method plans, once for each shape of data."""
+    """Every query that some method plans, once for each shape of data, of its answer and of what it wraps."""
     seen = set()
     for method in METHODS:
         for schema in SCHEMAS:
@@ -109,10 +111,19 @@ def planned_queries() -> Iterator[tuple[str, Query]]:
             except fc.errors.InputError:  # a binary method says so when it meets four classes
                 continue
             for query in plan.queries:
-                mark = f"{type(query).__name__}-{schema.classes}-{sorted(query.blocks)}"
-                if mark not in seen:
-                    seen.add(mark)
-                    yield mark, query
+                key = (
+                    schema,
+                    *kinds(query),
+                    *((name, block.shape, block.bound) for name, block in query.blocks.items()),
+                )
+                if key not in seen:
+                    seen.add(key)
+                    yield f"{type(query).__name__}-{schema.classes}-{sorted(query.blocks)}-{len(seen)}", query
+
+
+def kinds(query: Query) -> list[str]:
+    """Name the types that a query is made of: itself, those that it puts together or wraps, what it trains."""
+    return re.findall(r'"type":"(\w+)"', wire.dumps(query))
 
 
 def federation(classes: int, clients: int = 5, records: int = 400, seed: int = 0) -> fc.Federation:

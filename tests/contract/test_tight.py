@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
+from fedcalib import catalogue
+from fedcalib.methods.domain_temperatures import DomainGaps
 from fedcalib.queries.calibrated import Calibrated
+from fedcalib.queries.histogram import LabelCounts
+from fedcalib.queries.score_buckets import PairedBuckets
+from fedcalib.queries.score_tree import ScoreLeaves
 from fedcalib.query import ClientQuery
-from tests.contract.test_queries import EACH, classes_of
+from tests.contract.subjects import kinds
+from tests.contract.test_queries import EACH, QUERIES, classes_of
 
 
 def extremes(classes: int) -> list[fc.Records]:
@@ -46,6 +52,29 @@ def contributions(query: fc.Query, classes: int) -> np.ndarray:
         clients = [*crowds(classes), *extremes(classes)]
         return np.stack([query.term(held, np.random.default_rng(0)) for held in clients])
     return np.concatenate([query.rows(held).dense(query.size) for held in extremes(classes)])
+
+
+ALONE = [  # what no method in the contract asks: it needs a column of its own, or is the exact form of another
+    LabelCounts(2),
+    ScoreLeaves(4),
+    DomainGaps((0.5, 1.0, 2.0), 2),
+    PairedBuckets((0.3, 0.6), (0.5,), 3),
+]
+
+
+def test_every_question_that_may_cross_the_wire_is_held_to_its_bound() -> None:
+    tried = {kind for query in [*ALONE, *(query for _, query in QUERIES)] for kind in kinds(query)}
+    types = {name: catalogue.lookup(name) for name in catalogue._HOME}
+    assert {name for name, kind in types.items() if issubclass(kind, fc.Query)} <= tried
+
+
+@pytest.mark.parametrize("query", ALONE, ids=lambda query: type(query).__name__)
+def test_one_record_attains_every_bound(query: fc.RecordQuery) -> None:
+    sure = fc.Records.of_probs([[1.0, 0.0]], [1], domain=[1], rival=[0.7])
+    for name, part in query.split(query.rows(sure).dense(query.size)[0]).items():
+        bound = query.blocks[name].bound
+        reached = float(np.linalg.norm(part.reshape(-1)))
+        assert 0.99 * bound.l2 <= reached <= bound.l2
 
 
 @EACH
