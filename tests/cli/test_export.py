@@ -6,7 +6,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.edges import EdgeSteps
+from fedcalib.artifacts.order_preserving import OrderPreservingVector
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.artifacts.steps import Steps
 from tests.cli.conftest import Shell
@@ -32,11 +34,25 @@ def test_single_precision_is_declared(shell: Shell, home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("takes", "told"), [((), "takes"), (("--takes", "score"), "3 classes"), (("--takes", "words"), "words")]
+    "calibrator",
+    [Temperature(2.0), OrderPreservingVector((0.1, 0.0, -0.1), (0.5, 0.6, 0.4)), Steps.of_table(3, np.eye(3))],
+    ids=lambda calibrator: type(calibrator).__name__,
 )
-def test_what_is_fed_has_to_be_said_and_fit(shell: Shell, home: Path, takes: tuple[str, ...], told: str) -> None:
+def test_unless_told_otherwise_a_model_takes_probabilities_and_nothing_else(
+    shell: Shell, home: Path, calibrator: Calibrator
+) -> None:
+    said = shell("export", calibrator.save(home / "calibrator.json"), "--to", "onnx")
+    assert said.code == 0, said.err
+    session = onnxruntime.InferenceSession(home / "calibrator.onnx")
+    probs, logits = np.array([[0.7, 0.2, 0.1]]), np.array([[4.0, 1.0, 0.0]])
+    np.testing.assert_allclose(session.run(None, {"probabilities": probs})[0], calibrator(probs), atol=1e-12)
+    assert np.isnan(session.run(None, {"probabilities": logits})[0]).all(), "a mix-up must not look like an answer"
+
+
+@pytest.mark.parametrize(("takes", "told"), [("score", "3 classes"), ("words", "words")])
+def test_what_is_fed_has_to_fit(shell: Shell, home: Path, takes: str, told: str) -> None:
     saved = Steps.of_table(3, np.full((3, 4), 0.5)).save(home / "calibrator.json")
-    said = shell("export", saved, "--to", "onnx", "-o", "model.onnx", *takes)
+    said = shell("export", saved, "--to", "onnx", "-o", "model.onnx", "--takes", takes)
     assert said.code == 2
     assert told in said.err
     assert not Path("model.onnx").exists()

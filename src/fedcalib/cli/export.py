@@ -41,13 +41,11 @@ def export(
     *,
     to: Annotated[Target, Option(help="The format to write.", show_default=False)],
     takes: Annotated[
-        Takes,
-        Option(
-            help="What the model will be fed: probs or logits of all classes, or the score of class 1.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[Path, Option("-o", "--out", help="The file to write.", show_default=False)],
+        Takes, Option(help="What the model will be fed: probs or logits of all classes, or the score of class 1.")
+    ] = Takes.PROBS,
+    out: Annotated[
+        Path | None, Option("-o", "--out", help="The file to write.", show_default="beside the calibrator")
+    ] = None,
     single: Annotated[bool, Option("--single", help="Declare inputs and outputs in single precision.")] = False,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
@@ -56,11 +54,12 @@ def export(
     """Write a calibrator as an ONNX model, tried against the calibrator before anything is written."""
     voice = Voice(format_ is options.Format.JSON)
     artifact = load_calibrator(calibrator)
-    check_folder(out.parent, [out.name])
+    file = out or calibrator.with_suffix(".onnx")
+    check_folder(file.parent, [file.name])
     exported = to_onnx(artifact, _INPUTS[takes](single))
-    write_all(out.parent, {out.name: exported.model})
+    write_all(file.parent, {file.name: exported.model})
     document: dict[str, Any] = {
-        "file": str(out),
+        "file": str(file),
         "artifact": type(artifact).__name__,
         "input": exported.takes,
         "classes": exported.classes,
