@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from fedcalib.methods.score_curves import ScoreCurves as ScoreCurves
     from fedcalib.methods.source_binning import SourceBinning as SourceBinning
     from fedcalib.methods.together import Together as Together
+    from fedcalib.methods.weighting import Doubting as Doubting
     from fedcalib.methods.weighting import Unweighted as Unweighted
     from fedcalib.methods.weighting import Weighted as Weighted
     from fedcalib.monitoring import Monitor as Monitor
@@ -145,6 +146,7 @@ _HOME = {
     "Disjoint": "cohort",
     "DistributedDP": "privacy.distributed",
     "DomainTemperatures": "methods.domain_temperatures",
+    "Doubting": "methods.weighting",
     "ECET": "methods.ece_t",
     "EvenLogOdds": "axes",
     "EvenProbability": "axes",

@@ -118,6 +118,7 @@ _HOME = {
     "ByOdds": "normalisers",
     "ByScale": "normalisers",
     "Unweighted": "methods.weighting",
+    "Doubting": "methods.weighting",
     "Weighted": "methods.weighting",
     "OneShotTemperature": "methods.one_shot_temperature",
     "FederatedMetrics": "methods.federated_metrics",

@@ -14,6 +14,7 @@ from tests.contract.subjects import federation
 CALIBRATE: list[fc.Method] = [
     fc.FedBin(),
     fc.FedBBQ(),
+    fc.FedBin(weighting=fc.Doubting()),
     fc.FedTemp(rounds=2),
     fc.FedVector(rounds=2),
     fc.FedOPVector(rounds=2),
@@ -99,6 +100,42 @@ def test_signed_counts_are_cut_only_before_ratios() -> None:
     noisy = LabelHistograms(np.array([[-3.0, 5.0]]), np.array([[4.0, -1.0]]), 1.0, 1.0)
     assert noisy.merged(1).positives.tolist() == [[2.0]]
     assert noisy.merged(1).negatives.tolist() == [[3.0]]
+
+
+@pytest.mark.parametrize("method", [fc.FedBin(), fc.FedBBQ()], ids=lambda method: type(method).__name__)
+def test_the_steps_of_a_class_that_nobody_has_are_the_base_model_s(method: fc.Method) -> None:
+    rng = np.random.default_rng(3)
+    records = fc.Records.of_logits(rng.normal(0, 2, (300, 4)), rng.integers(3, size=300))  # never class 3
+    steps = calibrator(method, [records])
+    assert isinstance(steps, Steps)
+    table = np.array(steps.table)
+    middles = steps.axis.middles(table.shape[1])
+    assert table[3].tolist() == middles.tolist()
+    assert not np.allclose(table[0], middles)
+
+
+def test_cells_that_noise_may_have_made_keep_the_base_model() -> None:
+    counts = LabelHistograms(np.array([[5.0, 50.0]]), np.array([[3.0, 10.0]]), 8.0, 1.0)  # three deviations are 12
+    steps = Steps.of_table(2, np.array([[0.6, 0.8]]))
+    assert fc.Doubting(3.0).apply(steps, counts) == Steps.of_table(2, np.array([[0.25, 0.8]]))
+    assert fc.Unweighted().apply(steps, counts) == steps
+    with pytest.raises(InputError, match="deviations"):
+        fc.Doubting(-1.0)
+
+
+def test_doubt_saves_the_top_class_from_noise() -> None:
+    """A whole client is hidden among thirty: nearly every cell is noise, and the printed ratios lose most classes."""
+    data = federation(4, clients=30, records=900)
+    privacy = fc.UserGaussian(1.0, 1e-5, clip=10.0)
+    base = data.records.probs.argmax(axis=1)
+
+    def kept(weighting: fc.Unweighted | fc.Doubting) -> float:
+        method = fc.FedBin(weighting=weighting)
+        artifact = fc.run(method, fc.InProcess(data), privacy, randomness=fc.Simulated(4)).artifact
+        return float((artifact.over(data.records).probs.argmax(axis=1) == base).mean())
+
+    assert kept(fc.Unweighted()) < 0.7
+    assert kept(fc.Doubting()) > 0.9
 
 
 def test_small_cohorts_are_refused_before_anything_is_read() -> None:

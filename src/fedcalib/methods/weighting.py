@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import pi, sqrt
+from math import inf, pi, sqrt
 from typing import final
 
 import numpy as np
@@ -12,7 +12,9 @@ import numpy as np
 from fedcalib.artifacts.blend import Blend
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
+from fedcalib.errors import InputError
 from fedcalib.flows.label_histogram import LabelHistograms
+from fedcalib.types import Bools
 
 
 class Weighting(ABC):
@@ -26,11 +28,48 @@ class Weighting(ABC):
 @final
 @dataclass(frozen=True)
 class Unweighted(Weighting):
-    """Trust the steps."""
+    """Trust the steps, except those of a class that no record has, or every record: there the base model stays."""
 
     def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
-        """Leave them."""
+        """Leave them, or put the middles of bins."""
+        return _kept(steps, _one_sided(counts))
+
+
+@final
+@dataclass(frozen=True)
+class Doubting(Weighting):
+    """Trust the steps as far as counts stand out from noise.
+
+    A cell whose count is below `deviations` standard deviations of its noise keeps the base model's probability.
+    Without noise that leaves the steps as `Unweighted` does.
+    """
+
+    deviations: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.deviations < inf:
+            raise InputError(f"Expected a finite number of deviations of at least 0, found {self.deviations}.")
+
+    def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
+        """Put the middles of bins where noise may have made the count."""
+        drowned = counts.positives + counts.negatives < self.deviations * sqrt(2 * counts.variance)
+        return _kept(steps, drowned | _one_sided(counts))
+
+
+def _one_sided(counts: LabelHistograms) -> Bools:
+    """Say which classes exact counts say nothing about, (classes asked, 1), if there are any records."""
+    positives, negatives = counts.positives.sum(axis=1), counts.negatives.sum(axis=1)
+    told = (positives + negatives > 0) & (counts.variance == 0)
+    return np.asarray(told & (np.minimum(positives, negatives) <= 0))[:, None]
+
+
+def _kept(steps: Steps, unknown: Bools) -> Steps:
+    """Let unknown cells stand for themselves."""
+    if not unknown.any():
         return steps
+    table = np.array(steps.table)
+    middles = steps.axis.middles(table.shape[1])
+    return Steps.of_table(steps.classes, np.where(unknown, middles, table), steps.axis, steps.normaliser)
 
 
 @final
