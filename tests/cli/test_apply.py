@@ -68,6 +68,15 @@ def test_records_without_a_score_stay_without_a_probability(shell: Shell, calibr
     assert np.isnan(pd.read_csv("out.csv").calibrated).tolist() == [False, True, False]
 
 
+def test_records_whose_steps_are_all_zero_are_counted(shell: Shell, home: Path) -> None:
+    high = Steps.of_table(3, np.array([[0.0, 0.5]] * 3)).save(home / "steps.json")  # nothing below one half
+    np.savez("in.npz", logits=np.log([[0.6, 0.2, 0.2], [0.4, 0.3, 0.3], [0.2, 0.4, 0.4]]))
+    said = shell("apply", high, "in.npz", "-o", "out.parquet", "--format", "json")
+    assert any("2 of 3 records" in warning for warning in said.json["warnings"])
+    found = pd.read_parquet("out.parquet").to_numpy()
+    np.testing.assert_allclose(found[:, -3:], [[1, 0, 0], [0.4, 0.3, 0.3], [0.2, 0.4, 0.4]])
+
+
 def test_batches_of_a_long_file_fit_together(shell: Shell, calibrator: Path) -> None:
     table = pd.DataFrame({"score": np.linspace(0, 1, 150_000)})
     table.to_parquet("in.parquet")

@@ -44,6 +44,10 @@ class Steps(Calibrator):
         """Look each probability up in its class's steps, and normalise."""
         return self.normaliser.shared(self.raw(probs), probs)
 
+    def without_mass(self, probs: Floats) -> int:
+        """Count the records for which every class's step is zero: they keep the base model's probabilities."""
+        return int((self.raw(probs).sum(axis=1) == 0).sum())
+
     def raw(self, probs: Floats) -> Floats:
         """Look each probability up, without normalising."""
         table = np.array(self.table)

@@ -12,20 +12,23 @@ from typing import Any, final
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.steps import Steps
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.io import Columns, Layout, Table
 from fedcalib.io.cleaning import Batch
+from fedcalib.records import softmax
 from fedcalib.types import Bools, Floats
 
 
 @final
 @dataclass(frozen=True)
 class Applied:
-    """How many records went through, and how many had no finite score."""
+    """How many records went through, how many had no finite score, and for how many all steps were zero."""
 
     records: int
     missing: int
+    massless: int
     classes: int
 
 
@@ -47,16 +50,22 @@ class Application:
         taken = [name for name in names if name in self.table.names]
         if taken:
             raise InputError(f"Expected no column '{taken[0]}' in {self.table.file}, found one; rename it first.")
-        rows = missing = 0
+        rows = missing = massless = 0
         with _writer(self.out) as write, self.voice.meter("calibrating rows") as meter:
             for columns in self.table.batches(self.table.names):
                 given, finite = Batch(self.table.file, rows, columns).scores(layout)
                 write({**columns, **dict(zip(names, self._mapped(layout, given, finite), strict=True))})
                 rows, missing = rows + len(finite), missing + int((~finite).sum())
+                massless += self._massless(layout, given[finite])
                 meter.at(rows)
             if not rows:
                 raise InputError(f"Expected records in {self.table.file}, found none.")
-        return Applied(rows, missing, layout.classes)
+        return Applied(rows, missing, massless, layout.classes)
+
+    def _massless(self, layout: Layout, good: Floats) -> int:
+        if not isinstance(self.calibrator, Steps):
+            return 0
+        return self.calibrator.without_mass(softmax(good) if layout.are_logits else good)
 
     def _mapped(self, layout: Layout, given: Floats, finite: Bools) -> list[Any]:
         """Calibrate the finite rows; the others stay missing."""

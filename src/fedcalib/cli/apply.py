@@ -36,6 +36,11 @@ def apply(
             f"{done.missing} of {done.records} records hold a missing number, NaN or infinity; "
             "their calibrated probability is missing too."
         )
+    if done.massless:
+        warnings.append(
+            f"For {done.massless} of {done.records} records the calibrator gives zero to every class; "
+            "they keep the probabilities they had."
+        )
     for warning in warnings:
         voice.warn(warning)
     document = {"records": done.records, "classes": done.classes, "file": str(out), "warnings": warnings}
