@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from fedcalib.methods.isotonic_buckets import IsotonicBuckets as IsotonicBuckets
     from fedcalib.methods.nll_t import NLLT as NLLT
     from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
+    from fedcalib.methods.per_client_ece import PerClientECE as PerClientECE
     from fedcalib.methods.pipeline import Pipeline as Pipeline
     from fedcalib.methods.platt import PlattScaling as PlattScaling
     from fedcalib.methods.quantile_binning import QuantileBinning as QuantileBinning
@@ -187,6 +188,7 @@ _HOME = {
     "OnMagnitude": "flows.search",
     "OneShotTemperature": "methods.one_shot_temperature",
     "Open": "privacy.open",
+    "PerClientECE": "methods.per_client_ece",
     "Pipeline": "methods.pipeline",
     "Plan": "method",
     "PlattScaling": "methods.platt",

@@ -50,6 +50,7 @@ METHODS: list[fc.Method] = [
     fc.Auto(epsilon=900.0, typical_records=None),
     fc.ClassShares(),
     fc.FederatedMetrics(),
+    fc.PerClientECE(),
     fc.Together((fc.FedBin(), fc.AccT(search=fc.Bisection(2)), fc.SourceBinning())),
     fc.AccT(),
     fc.AccT(search=fc.Bisection(3)),
