@@ -200,6 +200,13 @@ def test_the_low_rank_product_is_the_dense_one() -> None:
     np.testing.assert_allclose(np.cov(drawn.T), np.linalg.inv(precision), atol=0.01)
 
 
+def test_a_product_of_equal_variances_is_the_plain_mean_with_the_variance_divided() -> None:
+    means, variance = np.random.default_rng(2).normal(size=(4, 9)), 0.3
+    found = product([LocalGaussian.around(mean, np.full(9, 1 / variance)) for mean in means])
+    np.testing.assert_allclose(found.offset, means.mean(axis=0))
+    np.testing.assert_allclose(1 / found.precision, variance / 4)
+
+
 def test_a_sketch_through_a_sum_is_exact_when_it_is_wide_enough() -> None:
     rng = np.random.default_rng(2)
     parts = [low_rank(rng, 40, 3) for _ in range(4)]

@@ -144,6 +144,11 @@ def test_the_encoding_with_less_variance_is_chosen():
     assert encoder(250, 5.0) is Unary
 
 
+def test_a_report_at_epsilon_one_has_the_published_variance():
+    own, other = Unary(1.0).chances(10)
+    assert other * (1 - other) / (own - other) ** 2 == pytest.approx(3.682, abs=5e-4)
+
+
 def test_variance_has_the_term_that_grows_with_the_count():
     unary = RandomisedReports({"labels": Coder(Cell(10), Unary(5.0))})
     own, other = unary.coders["labels"].encoder.chances(10)
