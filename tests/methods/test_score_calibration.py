@@ -88,6 +88,19 @@ def test_one_class_only_gives_valid_probabilities(method: fc.Method, label: int)
     assert abs(answered.mean() - label) < 0.35
 
 
+@pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.DistributedDP(4.0)], ids=repr)
+def test_a_spike_of_equal_scores_makes_no_empty_bucket_and_gets_its_own_rate(privacy: fc.Privacy) -> None:
+    """Most quantiles fall on one score: edges still rise, and its neighbours do not dilute it."""
+    rng = np.random.default_rng(0)
+    scores = np.where(rng.random(20_000) < 0.6, 0.3, rng.random(20_000))
+    labels = (rng.random(20_000) < np.where(scores == 0.3, 0.5, scores)).astype(int)
+    data = fc.Federation.iid(fc.Records.of_scores(scores, labels), 5, seed=0)
+    steps = fc.run(fc.QuantileBinning(buckets=10), fc.InProcess(data), privacy, randomness=fc.Simulated(0)).artifact
+    assert (np.diff(steps.edges) > 0).all()
+    assert steps(np.array([0.3]))[0] == pytest.approx(0.5, abs=0.03)
+    assert steps(np.array([0.15, 0.75])) == pytest.approx([0.15, 0.75], abs=0.15)
+
+
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(InputError, match="buckets"):
         fc.QuantileBinning(buckets=0)
