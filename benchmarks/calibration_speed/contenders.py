@@ -27,6 +27,7 @@ class Contender:
     fit: Callable[[Data], Apply]
     times: int = 3
     largest: int = 100  # classes beyond which it takes too long to wait for
+    disabled: str = ""  # processor features that numpy is to do without
 
 
 def ours(method: fc.Method[Any], of_probs: bool = False) -> Callable[[Data], Apply]:
@@ -133,13 +134,30 @@ def quiet() -> Iterator[None]:
         yield
 
 
+NO_AVX512 = "X86_V4 AVX512_ICL AVX512_SPR"  # as numpy names them from 2.4 on
+BY_ODDS = fc.FedBBQ(axis=fc.EvenLogOdds(), normaliser=fc.ByOdds())
+DEFAULT_TEMPERATURE = fc.OneShotTemperature(reach=30.0, refinements=2)  # as in Auto
+
 ALL = (
+    Contender("BBQ", "fedcalib FedBBQ on log-odds, by odds", ours(BY_ODDS, of_probs=True), times=5),
     Contender("BBQ", "fedcalib FedBBQ on log-odds", ours(fc.FedBBQ(axis=fc.EvenLogOdds()), of_probs=True), times=5),
     Contender("BBQ", "fedcalib FedBBQ, as published", ours(fc.FedBBQ(), of_probs=True), times=5),
+    Contender(
+        "BBQ",
+        "fedcalib temperature, then FedBBQ on log-odds, by odds",
+        ours(fc.Pipeline((DEFAULT_TEMPERATURE, BY_ODDS)), of_probs=True),
+        times=5,
+    ),
     Contender("BBQ", "torch-uncertainty BBQScaler", torch_uncertainty("BBQScaler"), times=1, largest=10),
     Contender("BBQ", "netcal BBQ", netcal("BBQ", "binning"), times=1, largest=10),
     Contender("histogram binning", "fedcalib FedBin", ours(fc.FedBin(15), of_probs=True), times=5),
     Contender("histogram binning", "netcal HistogramBinning", netcal("HistogramBinning", "binning", bins=15)),
+    Contender(
+        "temperature",
+        "fedcalib OneShotTemperature, 8 points and two Newton steps",
+        ours(DEFAULT_TEMPERATURE),
+        times=5,
+    ),
     Contender(
         "temperature",
         "fedcalib OneShotTemperature, 5 points and a Newton step",
@@ -148,8 +166,17 @@ ALL = (
     ),
     Contender(
         "temperature",
-        "fedcalib OneShotTemperature, 8 points and two Newton steps",
-        ours(fc.OneShotTemperature(reach=30.0, refinements=2)),
+        "fedcalib OneShotTemperature, 8 points and two Newton steps, without AVX-512",
+        ours(DEFAULT_TEMPERATURE),
+        times=5,
+        disabled=NO_AVX512,
+    ),
+    Contender(
+        "temperature",
+        "fedcalib OneShotTemperature, 5 points and a Newton step, without AVX-512",
+        ours(fc.OneShotTemperature(points=5, reach=30.0, refinements=1)),
+        times=5,
+        disabled=NO_AVX512,
     ),
     Contender("temperature", "fedcalib FedTemp, one round", ours(fc.FedTemp(rounds=1, clip=10.0, ridge=0.0))),
     Contender("temperature", "netcal TemperatureScaling", netcal("TemperatureScaling", "scaling")),

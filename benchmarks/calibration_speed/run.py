@@ -49,8 +49,10 @@ def row(index: int, classes: int) -> dict[str, object]:
     contender = contenders.ALL[index]
     said: dict[str, object] = {"task": contender.task, "classes": classes, "contender": contender.name}
     command = [sys.executable, "-m", "benchmarks.calibration_speed.run", "--one", str(index), str(classes)]
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **threads})
+    settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if contender.disabled:
+        settings["NPY_DISABLE_CPU_FEATURES"] = contender.disabled
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **settings})
     lines = done.stderr.strip().splitlines()
     found = json.loads(done.stdout) if done.returncode == 0 else {"seconds": lines[-1] if lines else "failed"}
     return {**said, **found, "load": f"{os.getloadavg()[0]:.0f}"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.calibration_speed import cells, contenders, data, report
+from benchmarks.calibration_speed import cells, contenders, data, quality, report
+
+import fedcalib as fc
 
 OURS = [contender for contender in contenders.ALL if contender.name.startswith("fedcalib")]
 
@@ -27,3 +29,18 @@ def test_every_contender_of_ours_fits(contender: contenders.Contender) -> None:
 def test_cells_name_what_they_allow() -> None:
     assert {kind for kind, _ in cells.METHODS.values()} == set(cells.ALLOWED)
     assert all(len(half) == 5000 for half in cells.halves()[1:])
+
+
+def test_real_logits_are_averaged_over_what_came_to_an_end() -> None:
+    first, peer = np.array([[0.1, 1.0], [0.3, 2.0], [0.2, 3.0]]), np.array([[0.2, 2.0], [np.nan, np.nan], [0.4, 2.0]])
+    assert quality.row("net_logits", quality.BINNERS[0], first, first)[2:] == [3, "0.20000", "2.0000", "-"]
+    assert quality.row("net_logits", quality.BINNERS[1], peer, first)[2:] == [2, "0.30000", "2.0000", 1]
+
+
+def test_halves_do_not_overlap_and_differ_by_seed() -> None:
+    logits = np.arange(20_000.0).reshape(10_000, 2)
+    records = fc.Records.of_logits(logits, np.zeros(10_000, dtype=np.int64))
+    one, other = quality.split(records, 0), quality.split(records, 1)
+    both = np.concatenate([one.logits, one.fresh.logits])
+    np.testing.assert_array_equal(both[np.argsort(both[:, 0])], logits)
+    assert not np.array_equal(one.logits, other.logits)
