@@ -27,6 +27,7 @@ METHODS: list[fc.Method] = [
     fc.FedBin(),
     fc.FedBin(bins=8, rounds=3, smoothing=0.0),
     fc.FedBin(weighting=fc.Weighted()),
+    fc.FedBin(bins=8, clip=(2.0, 5.0)),
     fc.FedBBQ(),
     fc.FedBBQ(finest=4, weighting=fc.Weighted(changed_only=True)),
     fc.FedBBQ(finest=4, axis=fc.EvenLogOdds(), normaliser=fc.ByOdds()),

@@ -7,6 +7,8 @@ import pytest
 
 import fedcalib as fc
 from fedcalib import metrics
+from fedcalib.accounting import rho_for
+from fedcalib.privacy.user_gaussian import ClippedGaussian
 from tests.contract.subjects import federation
 
 
@@ -74,3 +76,27 @@ def test_empty_bins_keep_the_base_model() -> None:
     np.testing.assert_allclose(artifact(probs), probs, atol=0.01)
     published = fc.run(fc.FedBin(smoothing=0.0), fc.InProcess(empty), fc.Open()).artifact
     np.testing.assert_array_equal(published(probs), probs)  # all-zero steps: the base model, never 0/0
+
+
+def test_two_clips_are_the_published_recipe() -> None:
+    """Every cell of P has noise C+ sqrt(2 c T / (2 rho)), every cell of N the same with C-: 2c blocks, T rounds."""
+    rounds, classes, model = 3, 4, fc.UserGaussian(1.0, 1e-5, separate=True)
+    plan = fc.Plan.of(fc.FedBin(bins=8, rounds=rounds, clip=(10.0, 50.0)), fc.Schema(classes, 100))
+    who, query = fc.Everyone(), plan.queries[0]
+    mechanism = model.mechanism(query, plan, who.cohort(100), who)
+    assert isinstance(mechanism, ClippedGaussian)
+    for block, sigma in mechanism.sigmas.items():
+        clip = 10.0 if block.endswith("+") else 50.0
+        noise = clip * np.sqrt(2 * classes * rounds / (2 * rho_for(1.0, 1e-5)))
+        assert sigma / mechanism.scales[block] == pytest.approx(noise, rel=1e-6)
+    client = fc.Federation.of([federation(classes, clients=1, records=4000).records])
+    sent = query.split(mechanism.exact(query, client, fc.Simulated(0)))
+    norms = {block: float(np.linalg.norm(part)) for block, part in sent.items()}
+    assert norms == pytest.approx({block: 10.0 if block.endswith("+") else 50.0 for block in norms}, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [fc.FedBin, fc.FedBBQ])
+def test_two_clips_change_nothing_where_they_do_not_bind(method: type[fc.FedBin]) -> None:
+    data = federation(3, clients=8, records=400)
+    one, two = (fc.run(method(clip=clip), fc.InProcess(data), fc.Open()).artifact for clip in (5.0, (5.0, 9.0)))
+    assert one == two

@@ -10,7 +10,7 @@ import numpy as np
 from fedcalib.artifacts.steps import asked_classes
 from fedcalib.axes import EVEN, Axis
 from fedcalib.method import Flow
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.histogram import Clips, LabelHistogram
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
@@ -22,7 +22,7 @@ class LabelHistograms:
 
     positives: Floats  # (classes asked, bins)
     negatives: Floats  # (classes asked, bins)
-    variance: float  # of the noise on a cell, accumulated over rounds
+    variance: float  # of the noise on a cell of positives, accumulated over rounds
     seen: float  # the share of all clients that was counted, 1 at most
 
     @property
@@ -41,16 +41,15 @@ class LabelHistograms:
         )
 
 
-def label_histograms(
-    schema: Schema, bins: int, rounds: int, clip: float | None, axis: Axis = EVEN
-) -> Flow[LabelHistograms]:
+def label_histograms(schema: Schema, bins: int, rounds: int, clip: Clips, axis: Axis = EVEN) -> Flow[LabelHistograms]:
     """Ask for histograms, `rounds` times, and add them up."""
     counts = np.zeros((asked_classes(schema.classes), 2, bins))
     variance, clients = 0.0, 0
     for _ in range(rounds):
         answer = yield LabelHistogram(schema.classes, bins, clip, axis)
-        counts += np.stack(list(answer.values.values()))
-        variance += max(float(noise.max(initial=0.0)) for noise in answer.variances.values())
+        counts += np.stack(list(answer.values.values())).reshape(counts.shape)
+        noise = np.stack(list(answer.variances.values())).reshape(counts.shape)
+        variance += float(noise[:, 0].max(initial=0.0))
         clients += answer.clients or 0
     seen = min(1.0, clients / schema.clients) if schema.clients else 1.0
     return LabelHistograms(counts[:, 0], counts[:, 1], variance, seen)

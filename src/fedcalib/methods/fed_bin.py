@@ -13,6 +13,7 @@ from fedcalib.errors import InputError
 from fedcalib.flows.label_histogram import label_histograms
 from fedcalib.method import Flow, Method
 from fedcalib.methods.weighting import Unweighted, Weighting
+from fedcalib.queries.histogram import Clips
 from fedcalib.records import Schema
 
 
@@ -22,14 +23,15 @@ class FedBin(Method[Calibrator]):
     """Replace each probability by the share of positives in its bin, summed over clients.
 
     `smoothing` pseudo-records with the bin's own midpoint keep empty bins at the identity; 0 gives the published
-    ratio. Several rounds accumulate, so let each client count once (participation `Disjoint(rounds)`).
+    ratio. Several rounds accumulate, so let each client count once (participation `Disjoint(rounds)`). `clip` is the
+    L2 norm to which whole clients cut each class; two of them cut positives and negatives apart, as published.
     """
 
     bins: int = 15
     rounds: int = 1
     smoothing: float = 2.0
     weighting: Weighting = Unweighted()
-    clip: float | None = None
+    clip: Clips = None
 
     def __post_init__(self) -> None:
         if self.bins < 1 or self.rounds < 1 or not self.smoothing >= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from fedcalib.errors import InputError
 from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats
+
+Clips: TypeAlias = float | tuple[float, float] | None
 
 
 @final
@@ -25,12 +27,13 @@ class LabelHistogram(RecordQuery):
     every block is one-hot with L1 = L2 = Linf = 1, attained by every record; all blocks together have L1 = classes and
     L2 = sqrt(classes). With two classes the second class's block tells everything and is the only one asked for.
     `clip` is the L2 norm to which a client's counts in a block are cut when the client is the unit, `axis` says where
-    the bins lie.
+    the bins lie. Two clips, as published, make two blocks of each class, of it and not, with a clip each: noise is then
+    paid for both, though a record is in one.
     """
 
     classes: int
     bins: int
-    clip: float | None = None
+    clip: Clips = None
     axis: Axis = EVEN
 
     def __post_init__(self) -> None:
@@ -39,9 +42,14 @@ class LabelHistogram(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One block a class asked for: (of the class or not, bin)."""
+        """One block a class asked for: (of the class or not, bin); or two, where there are two clips."""
+        asked = range(self.classes - asked_classes(self.classes), self.classes)
+        if isinstance(self.clip, tuple):
+            signs = zip("+-", self.clip, strict=True)
+            halves = {sign: Block((self.bins,), integral=True, one_hot=True, clip=clip) for sign, clip in signs}
+            return {f"{label}{sign}": half for label in asked for sign, half in halves.items()}
         block = Block((2, self.bins), integral=True, one_hot=True, clip=self.clip)
-        return {str(label): block for label in range(self.classes - asked_classes(self.classes), self.classes)}
+        return {str(label): block for label in asked}
 
     def rows(self, records: Records) -> Rows:
         """Touch one cell a class."""
