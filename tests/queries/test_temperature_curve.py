@@ -11,7 +11,9 @@ from fedcalib.records import softmax
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("inverses", [(0.25, 0.5, 1.0, 2.0, 4.0), (0.3, 0.6, 0.7, 1.4, 5.0), (3.0,), (2.0, 1.0)])
+@pytest.mark.parametrize(
+    "inverses", [(0.25, 0.5, 1.0, 2.0, 4.0), (0.3, 0.6, 0.7, 1.4, 5.0), (3.0,), (2.0, 1.0), (1.0, 2.0, 2.0, 1.0)]
+)
 def test_slopes_are_mean_minus_own_logit_whatever_the_grid(
     inverses: tuple[float, ...], kind: type[np.floating]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import log2, sqrt
 from typing import final
 
@@ -155,7 +155,7 @@ def _exponentials(below: Floats, inverses: tuple[float, ...]) -> Iterator[tuple[
         yield column, weights
 
 
-@cache
+@lru_cache(maxsize=64)  # Newton's steps ask for ever new ones
 def _doubled(inverses: tuple[float, ...]) -> tuple[tuple[int, int], ...]:
     """Order inverse temperatures so that each follows what it is 2, 4, 8 or 16 times; say how many doublings.
 
