@@ -45,10 +45,12 @@ if TYPE_CHECKING:
     from fedcalib.method import Plan as Plan
     from fedcalib.methods.acc_t import AccT as AccT
     from fedcalib.methods.auto import Auto as Auto
+    from fedcalib.methods.averaged import Averaged as Averaged
     from fedcalib.methods.bbse import BBSE as BBSE
     from fedcalib.methods.bbse import ConfusionOf as ConfusionOf
     from fedcalib.methods.beta_scaling import BetaScaling as BetaScaling
     from fedcalib.methods.binary_bbq import BinaryBBQ as BinaryBBQ
+    from fedcalib.methods.bounded_temperature import BoundedTemperature as BoundedTemperature
     from fedcalib.methods.cbpe import CBPE as CBPE
     from fedcalib.methods.ccvr import CCVR as CCVR
     from fedcalib.methods.ccvr import FeatureGaussians as FeatureGaussians
@@ -125,12 +127,14 @@ _HOME = {
     "Answer": "answer",
     "Audit": "audit.result",
     "Auto": "methods.auto",
+    "Averaged": "methods.averaged",
     "BBSE": "methods.bbse",
     "BetaScaling": "methods.beta_scaling",
     "BinaryBBQ": "methods.binary_bbq",
     "Bisection": "flows.search",
     "Block": "query",
     "Bound": "query",
+    "BoundedTemperature": "methods.bounded_temperature",
     "ByOdds": "normalisers",
     "ByScale": "normalisers",
     "CBPE": "methods.cbpe",

@@ -70,16 +70,37 @@ def test_composition_follows_public_facts() -> None:
         for clients, epsilon in ((100, None), (5, 1.0), (100, 1.0), (1000, 1.0))
     }
     assert names == {
-        (100, None): ["OneShotTemperature", "RidgeVector", "ResidualBinning"],
+        (100, None): ["OneShotTemperature", "Averaged"],
         (5, 1.0): [],
-        (100, 1.0): ["OneShotTemperature"],
-        (1000, 1.0): ["OneShotTemperature", "ClassShifts"],
+        (100, 1.0): ["BoundedTemperature"],
+        (1000, 1.0): ["BoundedTemperature", "ClassShifts"],
     }
     many = fc.Auto(epsilon=1.0).stages(fc.Schema(100, 1000))
-    assert [type(stage).__name__ for stage in many] == ["OneShotTemperature", "ResidualBinning"]
-    assert len(fc.Auto(epsilon=0.5).stages(fc.Schema(100, 1000))) == 1
+    assert [type(stage).__name__ for stage in many] == ["BoundedTemperature", "ResidualBinning"]
     records = fc.Auto(epsilon=1.0, unit="record").stages(fc.Schema(10, 100))
-    assert len(records) == 2  # five thousand records protect themselves as well as five thousand clients
+    # five thousand records protect themselves as well as five thousand clients
+    assert [type(stage).__name__ for stage in records] == ["OneShotTemperature", "ClassShifts"]
+
+
+@pytest.mark.parametrize("typical", [20.0, None])
+@pytest.mark.parametrize("unit", ["client", "record"])
+@pytest.mark.parametrize("classes", [4, 40])
+def test_every_question_protects_the_unit_that_was_named(typical: float | None, unit: str, classes: int) -> None:
+    method = fc.Auto(epsilon=1.0, unit=unit, typical_records=typical)
+    assert fc.Plan.of(method, fc.Schema(classes, 2000)).unit == unit
+
+
+def test_whole_clients_are_hidden_without_a_trusted_aggregator_too() -> None:
+    data = fc.Federation.dirichlet(federation(4, records=20_000).records, 1000, 0.1, seed=0)
+    method, privacy = fc.Auto(epsilon=1.0, typical_records=20.0), fc.DistributedDP(1.0, delta=1e-5)
+    result = fc.run(method, fc.InProcess(data), privacy, randomness=fc.Simulated(0))
+    assert result.privacy.unit == "client"
+    before, after = (metrics.classwise_ece(probs, data.records.labels) for probs in _both(result, data.records))
+    assert after < 0.7 * before
+
+
+def _both(result: fc.Result[fc.Calibrator], records: fc.Records) -> tuple[np.ndarray, np.ndarray]:
+    return records.probs, result.artifact.of(records)
 
 
 def test_it_asks_nothing_where_noise_drowns_everything() -> None:

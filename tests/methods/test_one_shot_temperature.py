@@ -11,8 +11,8 @@ from scipy.optimize import minimize_scalar
 import fedcalib as fc
 from fedcalib import metrics
 from fedcalib.answer import Answer
+from fedcalib.flows.likely_root import crossing
 from fedcalib.method import drive
-from fedcalib.methods.one_shot_temperature import crossing
 from fedcalib.records import softmax
 from tests.contract.subjects import federation
 

@@ -76,6 +76,7 @@ METHODS: Final = (
     _method("fed_scaling", "FedOPVector"),
     _method("fed_scaling", "FedCal"),
     _method("one_shot_temperature", "OneShotTemperature"),
+    _method("bounded_temperature", "BoundedTemperature"),
     _method("gradient_scaling", "RidgeOPVector"),
     _method("gradient_scaling", "RidgeVector"),
     _method("residual_binning", "ResidualBinning"),

@@ -14,7 +14,33 @@ USUAL: Final = log(1.5)  # logarithm of the temperature that over-confident netw
 SPREAD: Final = 0.5  # standard deviation: public knowledge, and no more than a nudge unless noise is large
 _SURPRISE: Final = 5.0  # standard deviations of what is left over: a bend has to show before it is believed
 _FINE: Final = np.linspace(-1, 1, 801)
+_NOTHING: Final = 1e-12  # far below a step of any grid
 _STEPS: Final = 5  # of the fine grid; an answer surer than that is better found by solving
+
+
+def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> float:
+    """Find where a rising, noisy curve crosses zero; stay within the grid.
+
+    A cubic averages the noise best but bends too little for a wide grid. So the degree grows from three until what is
+    left over is no more than the noise explains: without noise the curve goes through every point. With noise the
+    answer is the mean of the crossing's posterior, which a single outlying root of the fitted curve cannot carry away.
+    """
+    largest = float(np.abs(slopes).max(initial=0.0))
+    if largest < _NOTHING:
+        return fallback
+    centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
+    places, scaled, level = (grid - centre) / half, slopes / largest, noise / largest**2
+    curve = fitted(places, scaled, level)
+    likely = likely_root(places, curve, level, usual(centre, half)) if noise > 0 else None
+    return float(centre + half * (_rising_root(curve) if likely is None else likely))
+
+
+def stands_out(grid: Floats, slopes: Floats, noise: float, doubt: float) -> bool:
+    """Say whether a cubic through the slopes is further from zero at T = 1 than noise would explain."""
+    centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
+    powers = np.vander(np.append((grid - centre) / half, -centre / half), 4)
+    weights = powers[-1] @ np.linalg.pinv(powers[:-1])
+    return abs(float(weights @ slopes)) >= doubt * sqrt(noise) * float(np.linalg.norm(weights))
 
 
 def fitted(places: Floats, values: Floats, level: float) -> Polynomial:
@@ -66,3 +92,17 @@ def _upward(slope: Floats, variance: Floats) -> Floats:
     """Say how probable it is that the curve rises; never quite zero."""
     rises: Floats = 0.5 * (1 + np.tanh(0.8 * slope / np.sqrt(variance + 1e-300))) + 1e-12
     return rises
+
+
+def _rising_root(curve: Polynomial) -> float:
+    """Find a root in [-1, 1] where the curve rises, the one nearest to the middle; without one, the better end."""
+    fine = np.linspace(-1, 1, 4001)
+    values = curve(fine)
+    if values.min() >= 0 or values.max() <= 0:
+        return -1.0 if values.min() >= 0 else 1.0
+    rising = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
+    if not rising.size:
+        return float(fine[np.abs(values).argmin()])
+    at = rising[np.abs(fine[rising]).argmin()]
+    share = values[at] / (values[at] - values[at + 1])
+    return float(fine[at] + share * (fine[at + 1] - fine[at]))

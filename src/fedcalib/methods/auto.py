@@ -15,19 +15,22 @@ from fedcalib.flows.after import after
 from fedcalib.flows.clip_quantile import clip_quantile
 from fedcalib.flows.within_clip import within_clip
 from fedcalib.method import Flow, Method
+from fedcalib.methods.averaged import Averaged
+from fedcalib.methods.bounded_temperature import BoundedTemperature
 from fedcalib.methods.class_shares import ClassCounts
 from fedcalib.methods.class_shifts import ClassShifts
-from fedcalib.methods.gradient_scaling import RidgeVector
+from fedcalib.methods.gradient_scaling import RidgeOPVector, RidgeVector
 from fedcalib.methods.one_shot_temperature import OneShotTemperature
+from fedcalib.methods.pipeline import Pipeline
 from fedcalib.methods.residual_binning import ResidualBinning, TwoLevel
 from fedcalib.query import Unit
 from fedcalib.records import Schema
 
 HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
-ENOUGH: Final = 250.0  # units times epsilon from which shifts of up to ten classes are worth a share of the budget
-MORE: Final = 500.0  # units times epsilon from which a fifth of the budget finds the temperature, in a wider range
+ENOUGH: Final = 250.0  # units times epsilon from which shifts by class are worth a share of the budget
 PLENTY: Final = 750.0  # units times epsilon from which finding out how large clients are is worth a share too
 MANY: Final = 32  # classes beyond which the curvature between pairs of them is too much to ask for
+WARMTH: Final = 0.2  # the temperature's share of the budget where shifts by class follow it
 _DOUBT = 1.5  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
@@ -38,8 +41,8 @@ _WORTH = 0.22  # a client's sums grow as the square root of its records: so many
 class Auto(Method[Calibrator]):
     """Choose and chain calibration methods by the number of clients and the privacy budget, both public.
 
-    With exact sums (`epsilon` None): a temperature, then ridge vector scaling, then logit offsets on two levels. With
-    differential privacy, say the run's `epsilon` and whose records it hides: `unit` "client" or "record". Enough units
+    With exact sums (`epsilon` None): a temperature, then the mean of a vector and an order-preserving scaling, each with
+    logit offsets on two levels. With differential privacy, say the run's `epsilon` and whose records it hides: `unit` "client" or "record". Enough units
     times epsilon pay for a temperature and shifts by class, fewer for a temperature alone, and very few for nothing:
     then it asks nothing and says why. `typical_records` is a public guess at a client's size; None finds it privately
     with a twentieth of the budget, where that buys an answer, and otherwise takes fifty. `guard` keeps the base model's
@@ -65,27 +68,38 @@ class Auto(Method[Calibrator]):
         stages = self.stages(schema)
         if not stages:
             return Identity(f"nothing was asked: {schema.clients} clients and epsilon = {self.epsilon} tell too little")
-        clip = yield from self._private_clip(schema)
+        clip = yield from self._clip(schema)
         found: Calibrator = Identity()
         for stage in stages:
             flow = after(found, stage.protocol(schema))
-            step = yield from (flow if clip is None else within_clip(clip, flow))
+            bounded = clip is None or isinstance(stage, BoundedTemperature)  # no client goes beyond its bound anyway
+            step = yield from (flow if bounded or clip is None else within_clip(clip, flow))
             found = chained(found, _honest(step))
         return KeepTop(found) if self.guard and not isinstance(found, Identity) else found
 
     def stages(self, schema: Schema) -> tuple[Method[Calibrator], ...]:
         """Say which methods public facts call for, in order; none where noise would drown them all."""
         if self.epsilon is None:
-            exact = OneShotTemperature(reach=30.0, refinements=2, typical_records=self._typical)
-            return exact, RidgeVector(ridge=self.ridge), ResidualBinning(sharing=TwoLevel())
+            warm = OneShotTemperature(reach=30.0, refinements=2, typical_records=self._typical)
+            return warm, Averaged((self._by_vector(), self._by_order(schema.classes)))
         strength = self._strength(schema)
         if strength < HOPELESS:
             return ()
-        if strength < ENOUGH * max(1.0, sqrt(schema.classes / 10)):  # the same records tell less about more classes
-            return (self._temperature(1.0, 1.0, highest=3.0),)
-        if strength < MORE:
-            return self._temperature(1.0, 0.4, highest=3.0), self._by_class(schema.classes, 0.6)
-        return self._temperature(2.0, 0.2, highest=4.0), self._by_class(schema.classes, 0.8)
+        if strength < ENOUGH:
+            return (self._temperature(1.0),)
+        return self._temperature(WARMTH), self._by_class(schema.classes, 1 - WARMTH)
+
+    def _by_vector(self) -> Method[Calibrator]:
+        """A factor and a shift a class, then what is left."""
+        return Pipeline((RidgeVector(ridge=self.ridge), ResidualBinning(sharing=TwoLevel())))
+
+    def _by_order(self, classes: int) -> Method[Calibrator]:
+        """Shifts by class, then gaps between sorted logits, then what is left."""
+        if classes <= MANY:
+            first, gaps = ClassShifts(typical_records=self._typical), RidgeOPVector(ridge=10.0)
+            return Pipeline((first, gaps, ResidualBinning(sharing=TwoLevel())))
+        vector, gaps = RidgeVector(ridge=10.0), RidgeOPVector(ridge=30.0)
+        return Pipeline((vector, gaps, ResidualBinning(sharing=TwoLevel())))
 
     @property
     def _typical(self) -> float:
@@ -95,26 +109,23 @@ class Auto(Method[Calibrator]):
         units = schema.clients * (self._typical if self.unit == "record" else 1.0)
         return units * (self.epsilon or 0.0)
 
-    def _temperature(self, breadth: float, weight: float, *, highest: float) -> OneShotTemperature:
-        return OneShotTemperature(
-            lowest=0.7,
-            highest=highest,
-            breadth=breadth,
-            doubt=_DOUBT,
-            weight=weight,
-            typical_records=self._typical,
-        )
+    def _temperature(self, weight: float) -> Method[Calibrator]:
+        if self.unit == "client":
+            return BoundedTemperature(weight=weight)
+        return OneShotTemperature(lowest=0.7, highest=4.0, doubt=_DOUBT, weight=weight, typical_records=self._typical)
 
     def _by_class(self, classes: int, weight: float) -> Method[Calibrator]:
         if classes <= MANY:
             return ClassShifts(typical_records=self._typical, weight=weight)
         return ResidualBinning(cells=1, typical_records=self._typical, weight=weight)
 
-    def _private_clip(self, schema: Schema) -> Flow[float | None]:
-        """Find how much a client may add where nobody guessed; a question of its own, paid for."""
-        if self.typical_records is not None or self._strength(schema) < PLENTY:
+    def _clip(self, schema: Schema) -> Flow[float | None]:
+        """Say how many records' worth a client may add; where nobody guessed, a question of its own finds out."""
+        if self.epsilon is None or self.unit == "record":
             return None
-        size = yield from clip_quantile(ClassCounts(schema.classes), 0.5, edges=_SIZES, weight=0.05)
+        size = self._typical
+        if self.typical_records is None and self._strength(schema) >= PLENTY:
+            size = yield from clip_quantile(ClassCounts(schema.classes), 0.5, edges=_SIZES, weight=0.05)
         return max(1.0, _WORTH * sqrt(size))
 
 

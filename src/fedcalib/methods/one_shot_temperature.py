@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, inf, log, sqrt
-from typing import final
+from typing import Final, final
 
 import numpy as np
-from numpy.polynomial import Polynomial
 
 from fedcalib.answer import Answer
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.flows.likely_root import fitted, likely_root, usual
+from fedcalib.flows.likely_root import crossing, stands_out
 from fedcalib.method import Flow, Method
 from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
-_NOTHING = 1e-12  # far below a step of any grid
 _GUESS = 0.05  # how far off a root read off a curve may be, in ln b, for want of points
-_DROWNED = "nothing was changed: at T = 1 the slope does not stand out from the noise"
+DROWNED: Final = "nothing was changed: at T = 1 the slope does not stand out from the noise"
 _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole clients
 
 
@@ -66,7 +64,7 @@ class OneShotTemperature(Method[Temperature]):
             query = TemperatureSlope(exp(found.place), self.reach, schema.classes, self.typical_records, self.weight)
             found = found.after(query, (yield query))
         drowned = grid[0] <= 0 <= grid[-1] and not stands_out(grid, slopes, noise, self.doubt)
-        return Temperature(1.0, _DROWNED) if drowned else Temperature(exp(-found.place))
+        return Temperature(1.0, DROWNED) if drowned else Temperature(exp(-found.place))
 
 
 @final
@@ -105,42 +103,3 @@ def _bracket(grid: Floats, slopes: Floats, noise: float, root: float) -> tuple[f
     falling, rising = grid[slopes < 0], grid[slopes >= 0]
     low = float(falling[-1]) if falling.size else float(grid[0]) - length / 2
     return low, float(rising[0]) if rising.size else float(grid[-1]) + length / 2
-
-
-def stands_out(grid: Floats, slopes: Floats, noise: float, doubt: float) -> bool:
-    """Say whether a cubic through the slopes is further from zero at T = 1 than noise would explain."""
-    centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
-    powers = np.vander(np.append((grid - centre) / half, -centre / half), 4)
-    weights = powers[-1] @ np.linalg.pinv(powers[:-1])
-    return abs(float(weights @ slopes)) >= doubt * sqrt(noise) * float(np.linalg.norm(weights))
-
-
-def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> float:
-    """Find where a rising, noisy curve crosses zero; stay within the grid.
-
-    A cubic averages the noise best but bends too little for a wide grid. So the degree grows from three until what is
-    left over is no more than the noise explains: without noise the curve goes through every point. With noise the
-    answer is the mean of the crossing's posterior, which a single outlying root of the fitted curve cannot carry away.
-    """
-    largest = float(np.abs(slopes).max(initial=0.0))
-    if largest < _NOTHING:
-        return fallback
-    centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
-    places, scaled, level = (grid - centre) / half, slopes / largest, noise / largest**2
-    curve = fitted(places, scaled, level)
-    likely = likely_root(places, curve, level, usual(centre, half)) if noise > 0 else None
-    return float(centre + half * (_rising_root(curve) if likely is None else likely))
-
-
-def _rising_root(curve: Polynomial) -> float:
-    """Find a root in [-1, 1] where the curve rises, the one nearest to the middle; without one, the better end."""
-    fine = np.linspace(-1, 1, 4001)
-    values = curve(fine)
-    if values.min() >= 0 or values.max() <= 0:
-        return -1.0 if values.min() >= 0 else 1.0
-    rising = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
-    if not rising.size:
-        return float(fine[np.abs(values).argmin()])
-    at = rising[np.abs(fine[rising]).argmin()]
-    share = values[at] / (values[at] - values[at + 1])
-    return float(fine[at] + share * (fine[at + 1] - fine[at]))

@@ -49,8 +49,8 @@ class TemperatureCurve(RecordQuery):
     def rows(self, records: Records) -> Rows:
         """Touch every cell."""
         slopes = np.empty((len(self.inverses), len(records)))  # a temperature is one run of memory
-        for part, below, own in _shifted(records):
-            for column, weights in _exponentials(below, self.inverses):
+        for part, below, own in shifted(records):
+            for column, weights in exponentials(below, self.inverses):
                 mean = np.einsum("ij,ij->j", weights, below)
                 mean /= weights.sum(axis=0)
                 np.subtract(mean, own, out=slopes[column, part])
@@ -95,7 +95,7 @@ class TemperatureSlope(RecordQuery):
             raise InputError(f"Expected {self.classes} classes, found {records.classes}.")
         both = np.empty((2, len(records)))  # each is one run of memory, which sums faster
         slope, bend = both
-        for part, below, own in _shifted(records):
+        for part, below, own in shifted(records):
             slope[part], bend[part] = self._moments(below, own)
         bend[np.abs(slope) > 1.0] = 0.0
         np.clip(slope, -1.0, 1.0, out=slope)
@@ -104,7 +104,7 @@ class TemperatureSlope(RecordQuery):
 
     def _moments(self, below: Floats, own: Floats) -> tuple[Floats, Floats]:
         """Work out a few records' slopes and bends; what is below becomes what is below the mean."""
-        _, weights = next(_exponentials(below, (self.inverse,)))
+        _, weights = next(exponentials(below, (self.inverse,)))
         mass = weights.sum(axis=0)
         weights *= below
         mean = weights.sum(axis=0) / mass
@@ -125,7 +125,7 @@ def most_bend(classes: int) -> float:
     return float((others * (1 - others) * gaps**2).max()) * (1 + 1e-8)  # the grid misses the top by less
 
 
-def _shifted(records: Records) -> Iterator[tuple[slice, Floats, Floats]]:
+def shifted(records: Records) -> Iterator[tuple[slice, Floats, Floats]]:
     """Walk through a few records at a time: which, logits below each one's largest, (classes, n), the label's, (n,).
 
     Class by class: short rows would leave the processor's lanes empty. The shift moves mean and own logit alike. What
@@ -141,7 +141,7 @@ def _shifted(records: Records) -> Iterator[tuple[slice, Floats, Floats]]:
         yield part, below, below[labels, np.arange(len(labels))]
 
 
-def _exponentials(below: Floats, inverses: tuple[float, ...]) -> Iterator[tuple[int, Floats]]:
+def exponentials(below: Floats, inverses: tuple[float, ...]) -> Iterator[tuple[int, Floats]]:
     """Give exp(b z) for each inverse temperature b, by its number; the next one overwrites it.
 
     exp(2 b z) is the square of exp(b z), and cheaper, so a temperature is followed by those it doubles to.
