@@ -8,7 +8,9 @@ import pytest
 import fedcalib as fc
 from fedcalib import metrics
 from fedcalib.accounting import rho_for
+from fedcalib.errors import InputError
 from fedcalib.privacy.user_gaussian import ClippedGaussian
+from fedcalib.queries.histogram import LabelHistogram
 from tests.contract.subjects import federation
 
 
@@ -100,3 +102,9 @@ def test_two_clips_change_nothing_where_they_do_not_bind(method: type[fc.FedBin]
     data = federation(3, clients=8, records=400)
     one, two = (fc.run(method(clip=clip), fc.InProcess(data), fc.Open()).artifact for clip in (5.0, (5.0, 9.0)))
     assert one == two
+
+
+@pytest.mark.parametrize("clip", [(), (1.0,), (1.0, 2.0, 3.0), (1.0, 0.0), (1.0, float("nan")), (((),), 1.0)])
+def test_clips_that_are_none_are_refused(clip: tuple[float, float]) -> None:
+    with pytest.raises(InputError, match="one clip"):
+        LabelHistogram(3, 4, clip)

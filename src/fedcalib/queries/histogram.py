@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias, final
 
 import numpy as np
@@ -39,6 +40,8 @@ class LabelHistogram(RecordQuery):
     def __post_init__(self) -> None:
         if self.classes < 2 or self.bins < 1 or self.classes * self.bins > 1 << 26:
             raise InputError(f"Expected at least 2 classes and 1 bin, found {self.classes} and {self.bins}.")
+        if isinstance(self.clip, tuple) and not (len(self.clip) == 2 and all(map(_is_clip, self.clip))):
+            raise InputError(f"Expected one clip, or one for positives and one for negatives, found {self.clip!r:.80}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
@@ -70,6 +73,11 @@ class LabelHistogram(RecordQuery):
         hits = np.bincount(own, minlength=held.size).reshape(held.shape)
         counts: Array = np.stack([hits, held - hits], axis=1).reshape(-1)
         return counts if scale is None else counts * scale.astype(np.int64)
+
+
+def _is_clip(value: object) -> bool:
+    """Say whether a number that came from afar can be a norm."""
+    return isinstance(value, int | float) and 0 < value < inf
 
 
 @final
