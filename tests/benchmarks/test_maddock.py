@@ -59,7 +59,7 @@ def test_tables_name_the_best_rival_and_mark_lost_accuracy() -> None:
 
 def test_remarks_say_where_the_errors_disagree_and_who_is_lower() -> None:
     said = remarks(ROWS)
-    assert "n (11.1% above RidgeVector)" in said
+    assert "n (1.111 [1.111, 1.111] times RidgeVector)" in said
     assert "debiased error Auto is the lowest of all methods" in said
     assert "different published methods as the best on n" in said
     assert best_single(ROWS, "cwece") == (("FedBin", "s"), 1.0)

@@ -70,11 +70,13 @@ def test_composition_follows_public_facts() -> None:
         for clients, epsilon in ((100, None), (5, 1.0), (100, 1.0), (1000, 1.0))
     }
     assert names == {
-        (100, None): ["OneShotTemperature", "Averaged"],
+        (100, None): ["Pipeline", "ResidualBinning"],
         (5, 1.0): [],
         (100, 1.0): ["BoundedTemperature"],
         (1000, 1.0): ["BoundedTemperature", "ClassShifts"],
     }
+    loose = fc.Auto(guard=False).stages(fc.Schema(10, 100))
+    assert [type(stage).__name__ for stage in loose] == ["OneShotTemperature", "Averaged"]
     many = fc.Auto(epsilon=1.0).stages(fc.Schema(100, 1000))
     assert [type(stage).__name__ for stage in many] == ["BoundedTemperature", "ResidualBinning"]
     records = fc.Auto(epsilon=1.0, unit="record").stages(fc.Schema(10, 100))

@@ -33,6 +33,7 @@ MANY: Final = 32  # classes beyond which the curvature between pairs of them is 
 WARMTH: Final = 0.2  # the temperature's share of the budget where shifts by class follow it
 _DOUBT = 1.5  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
+_REST: Final = ResidualBinning(sharing=TwoLevel())
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
 
 
@@ -41,12 +42,12 @@ _WORTH = 0.22  # a client's sums grow as the square root of its records: so many
 class Auto(Method[Calibrator]):
     """Choose and chain calibration methods by the number of clients and the privacy budget, both public.
 
-    With exact sums (`epsilon` None): a temperature, then the mean of a vector and an order-preserving scaling, each with
-    logit offsets on two levels. With differential privacy, say the run's `epsilon` and whose records it hides: `unit` "client" or "record". Enough units
-    times epsilon pay for a temperature and shifts by class, fewer for a temperature alone, and very few for nothing:
-    then it asks nothing and says why. `typical_records` is a public guess at a client's size; None finds it privately
-    with a twentieth of the budget, where that buys an answer, and otherwise takes fifty. `guard` keeps the base model's
-    top class on top, record by record.
+    With exact sums (`epsilon` None): a temperature, then the mean of a vector and an order-preserving scaling, each
+    with logit offsets on two levels. With differential privacy, say the run's `epsilon` and whose records it hides:
+    `unit` "client" or "record". Enough units times epsilon pay for a temperature and shifts by class, fewer for a
+    temperature alone, and very few for nothing: then it asks nothing and says why. `typical_records` is a public guess
+    at a client's size; None finds it privately with a twentieth of the budget, where that buys an answer, and otherwise
+    takes fifty. `guard` keeps the base model's top class on top, record by record.
     """
 
     epsilon: float | None = None
@@ -80,8 +81,7 @@ class Auto(Method[Calibrator]):
     def stages(self, schema: Schema) -> tuple[Method[Calibrator], ...]:
         """Say which methods public facts call for, in order; none where noise would drown them all."""
         if self.epsilon is None:
-            warm = OneShotTemperature(reach=30.0, refinements=2, typical_records=self._typical)
-            return warm, Averaged((self._by_vector(), self._by_order(schema.classes)))
+            return self._exact(schema.classes)
         strength = self._strength(schema)
         if strength < HOPELESS:
             return ()
@@ -89,17 +89,21 @@ class Auto(Method[Calibrator]):
             return (self._temperature(1.0),)
         return self._temperature(WARMTH), self._by_class(schema.classes, 1 - WARMTH)
 
+    def _exact(self, classes: int) -> tuple[Method[Calibrator], ...]:
+        """A temperature, then two chains averaged; what a guard takes from a class, offsets after it give back."""
+        warm = OneShotTemperature(reach=30.0, refinements=2, typical_records=self._typical)
+        both = Averaged((self._by_vector(), self._by_order(classes)))
+        return (Pipeline((warm, both), guard=True), _REST) if self.guard else (warm, both)
+
     def _by_vector(self) -> Method[Calibrator]:
         """A factor and a shift a class, then what is left."""
-        return Pipeline((RidgeVector(ridge=self.ridge), ResidualBinning(sharing=TwoLevel())))
+        return Pipeline((RidgeVector(ridge=self.ridge), _REST))
 
     def _by_order(self, classes: int) -> Method[Calibrator]:
         """Shifts by class, then gaps between sorted logits, then what is left."""
         if classes <= MANY:
-            first, gaps = ClassShifts(typical_records=self._typical), RidgeOPVector(ridge=10.0)
-            return Pipeline((first, gaps, ResidualBinning(sharing=TwoLevel())))
-        vector, gaps = RidgeVector(ridge=10.0), RidgeOPVector(ridge=30.0)
-        return Pipeline((vector, gaps, ResidualBinning(sharing=TwoLevel())))
+            return Pipeline((ClassShifts(typical_records=self._typical), RidgeOPVector(ridge=10.0), _REST))
+        return Pipeline((RidgeVector(ridge=10.0), RidgeOPVector(ridge=30.0), _REST))
 
     @property
     def _typical(self) -> float:

@@ -15,6 +15,7 @@ from fedcalib.flows.label_histogram import LabelHistograms, label_histograms
 from fedcalib.method import Flow, Method
 from fedcalib.methods.weighting import Unweighted, Weighting
 from fedcalib.normalisers import SCALED, Normaliser
+from fedcalib.queries.histogram import Clips
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
@@ -37,7 +38,7 @@ class FedBBQ(Method[Calibrator]):
     rounds: int = 1
     strength: float = 2.0
     weighting: Weighting = Unweighted()
-    clip: float | None = None
+    clip: Clips = None
     axis: Axis = EVEN
     normaliser: Normaliser = SCALED
 

@@ -60,10 +60,12 @@ class TemperatureScores(ClientQuery):
     def _verdicts(self, records: Records, owner: Ints, clients: int) -> Floats:
         sums, spreads = np.zeros((2, len(self.inverses), clients))
         for part, below, _ in shifted(records):
+            first, last = int(owner[part].min()), int(owner[part].max()) + 1  # a few clients of perhaps a million
+            whose = owner[part] - first
             for row, weights in exponentials(below, self.inverses):
                 score, variance = self._scores(self.inverses[row] * below, weights, records.labels[part])
-                sums[row] += np.bincount(owner[part], score, clients)
-                spreads[row] += np.bincount(owner[part], variance, clients)
+                sums[row, first:last] += np.bincount(whose, score, last - first)
+                spreads[row, first:last] += np.bincount(whose, variance, last - first)
         verdicts: Floats = np.clip(sums / np.sqrt(spreads + self.quiet), -1.0, 1.0).T
         return verdicts
 
