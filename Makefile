@@ -32,6 +32,7 @@ bench-maddock: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.maddock.million
 	$(BIN)/python -m benchmarks.maddock.clients
 	$(BIN)/python -m benchmarks.maddock.floors
+	$(BIN)/python -m benchmarks.maddock.choices
 	$(BIN)/python -m benchmarks.maddock.figures
 	$(BIN)/python -m benchmarks.maddock.tables
 

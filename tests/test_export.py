@@ -37,6 +37,8 @@ EMPTY = Steps.of_table(4, np.where(RNG.random((4, 10)) < 0.7, 0.0, 0.4))  # rows
 VECTOR = VectorScaling(tuple(RNG.normal(1, 0.3, 4)), tuple(RNG.normal(0, 1, 4)))
 OFFSETS = fc.LogitOffsets(tuple(map(tuple, RNG.normal(0, 0.5, (4, 16)).tolist())), 8.0)
 BENT = OrderPreservingVector(tuple(RNG.normal(0, 0.1, 4)), tuple(RNG.normal(0.5, 0.3, 4)))
+SHIFTS = fc.LogitShifts(((0.2, -0.1), (0.3, 0.1), (-0.2, 0.0), (0.1, 0.4)), 8.0)
+TWO_CHAINS = Mixture((fc.Chain((VECTOR, OFFSETS)), fc.Chain((SHIFTS, BENT, OFFSETS))), (0.5, 0.5))
 SHARES = tuple((np.arange(1, 5) / 10).tolist())
 
 CALIBRATORS: dict[str, Calibrator] = {
@@ -74,22 +76,7 @@ CALIBRATORS: dict[str, Calibrator] = {
     "shifts": fc.LogitShifts(tuple(map(tuple, RNG.normal(0, 0.5, (4, 2)).tolist())), 8.0),
     "label shift": fc.LabelShift(VECTOR, SHARES, SHARES[::-1]),
     "mixture": Mixture((Temperature(1.7), STEPS), (0.3, 0.7)),
-    "what Auto finds": fc.KeepTop(
-        fc.Chain(
-            (
-                Temperature(2.1),
-                Mixture(
-                    (
-                        fc.Chain((VECTOR, OFFSETS)),
-                        fc.Chain(
-                            (fc.LogitShifts(((0.2, -0.1), (0.3, 0.1), (-0.2, 0.0), (0.1, 0.4)), 8.0), BENT, OFFSETS)
-                        ),
-                    ),
-                    (0.5, 0.5),
-                ),
-            )
-        )
-    ),
+    "what Auto finds": fc.KeepTop(fc.Chain((fc.KeepTop(fc.Chain((Temperature(2.1), TWO_CHAINS))), OFFSETS))),
     "chain": fc.Chain((Temperature(1.7), OFFSETS, STEPS)),
     "guard": fc.KeepTop(fc.Chain((VECTOR, STEPS))),
     "guard of many": fc.KeepTop(Steps.of_table(12, RNG.random((12, 20)))),

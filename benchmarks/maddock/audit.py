@@ -83,6 +83,7 @@ METHODS = {
     "FedTemp": Setting(fc.FedTemp(rounds=1)),
     "ResidualBinning": Setting(fc.ResidualBinning(cells=4), wavering),
     "OneShotTemperature": Setting(fc.OneShotTemperature()),
+    "BoundedTemperature": Setting(fc.BoundedTemperature()),
 }
 
 RUNS = {
@@ -95,6 +96,7 @@ RUNS = {
     "FedTemp, 12 rounds, 10% drawn": Setting(fc.FedTemp(rounds=ROUNDS), drawn=SAMPLED, idle=196),
     "ResidualBinning": METHODS["ResidualBinning"],
     "OneShotTemperature, then ResidualBinning": Setting(PIPELINE, wavering),
+    "BoundedTemperature": METHODS["BoundedTemperature"],
 }
 
 

@@ -50,6 +50,7 @@ def contenders() -> Iterator[tuple[str, fc.Method[fc.Calibrator], fc.Privacy]]:
     yield "FedOPVector, T = 12", fc.FedOPVector(), fc.Open()
     yield "FedCal, T = 12", fc.FedCal(), fc.Open()
     yield "OneShotTemperature", fc.OneShotTemperature(), fc.Open()
+    yield "BoundedTemperature", fc.BoundedTemperature(), fc.Open()
     yield "RidgeVector", fc.RidgeVector(), fc.Open()
     yield "RidgeOPVector", fc.RidgeOPVector(), fc.Open()
     yield "ResidualBinning", fc.ResidualBinning(), fc.Open()

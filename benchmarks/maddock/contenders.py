@@ -56,6 +56,7 @@ def ours() -> Iterator[Contender]:
     yield Contender("RidgeVector", "", fc.RidgeVector())
     yield Contender("RidgeOPVector", "", fc.RidgeOPVector())
     yield Contender("ClassShifts after a temperature", "", TEMPERED)
+    yield Contender("BBQ on log-odds, by odds", "", fc.FedBBQ(axis=fc.EvenLogOdds(), normaliser=fc.ByOdds()))
     yield Contender("Auto", "", fc.Auto())
     yield Contender("Auto, no guard", "", fc.Auto(guard=False))
 
@@ -92,5 +93,6 @@ def private_ours(epsilon: float, deal: Deal) -> Iterator[Contender]:
     size = float(deal.records)
     once = fc.OneShotTemperature(lowest=0.7, typical_records=size)
     yield Contender("OneShotTemperature", "", once, None, model)
+    yield Contender("BoundedTemperature", "", fc.BoundedTemperature(), None, model)
     yield Contender("Auto", "", fc.Auto(epsilon=epsilon, typical_records=size), None, model)
     yield Contender("Auto, private clip", "", fc.Auto(epsilon=epsilon, typical_records=None), None, model)

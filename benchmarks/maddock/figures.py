@@ -22,7 +22,7 @@ from benchmarks.maddock.pictures import draw
 from benchmarks.maddock.statistics import HERE, results
 from fedcalib.artifacts.scaling import Temperature
 
-NETWORKS, RUNS = ("resnet20", "wideresnet164", "lenet5"), 3
+NETWORKS, RUNS = ("resnet20", "wideresnet164", "lenet5"), 5
 COLUMNS = ("figure", "x", "method", "network", "run", "cwece", "base", "nll", "accuracy", "base_accuracy")
 HUNDRED = Deal()
 

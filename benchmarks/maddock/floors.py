@@ -17,13 +17,17 @@ from benchmarks.maddock.statistics import HERE
 from fedcalib import metrics
 from fedcalib.artifacts.scaling import Temperature
 
-RUNS, DRAWS = 3, 5
+RUNS, DRAWS = 10, 5
 METHODS: dict[str, fc.Method[fc.Calibrator]] = {
     "FedBin (15 bins)": fc.FedBin(),
     "RidgeVector": fc.RidgeVector(),
     "Auto": fc.Auto(),
 }
-PLACES = (("cifar10", "resnet20"), ("cifar10", "wideresnet164"), ("cifar100", "lenet5"), ("cifar100", "wideresnet164"))
+PLACES = (
+    *(("cifar10", "resnet20"), ("cifar10", "wideresnet164")),
+    *(("cifar100", "lenet5"), ("cifar100", "wideresnet164")),
+    *(("mnist", "cnn 0.1"), ("mnist", "cnn iid")),
+)
 FACTORS = (0.8, 0.9, 1.0, 1.1, 1.25)
 
 

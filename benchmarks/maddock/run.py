@@ -157,9 +157,9 @@ def writers_table(sheet: Sheet, effort: Effort) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="*", default=["open", "private", "writers"])
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--first-run", type=int, default=0, help="go on from this one")
-    parser.add_argument("--slow-runs", type=int, default=3)
+    parser.add_argument("--slow-runs", type=int, default=5)
     parser.add_argument("--datasets", nargs="*", default=["cifar10", "cifar100", "mnist"])
     parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0, 0.5, 3.0])
     parser.add_argument("--deals", nargs="*", default=[], help="like 100x50: clients times records")

@@ -48,7 +48,7 @@ def _pool(values: np.ndarray, field: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times a rival's error is Auto's, with a 95% interval from drawing runs, the same for both."""
+    """How many times one error is another, with a 95% interval from drawing runs, the same for both."""
 
     value: float
     low: float
@@ -58,13 +58,13 @@ class Ratio:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def ratio(rival: Rows, auto: Rows, field: str = "cwece") -> Ratio:
-    """Compare over the runs that both have."""
-    both = sorted({row["run"] for row in rival} & {row["run"] for row in auto})
+def ratio(above: Rows, below: Rows, field: str = "cwece") -> Ratio:
+    """Divide the first error by the second, over the runs that both have."""
+    both = sorted({row["run"] for row in above} & {row["run"] for row in below})
     if not both:
         return Ratio(float("inf"), float("nan"), float("nan"))
     first, second = (
-        np.array([float({row["run"]: row for row in rows}[run][field]) for run in both]) for rows in (rival, auto)
+        np.array([float({row["run"]: row for row in rows}[run][field]) for run in both]) for rows in (above, below)
     )
     draws = np.random.default_rng(0).integers(len(both), size=(_DRAWS, len(both)))
     drawn = _pool(first[draws], field) / _pool(second[draws], field)
@@ -102,15 +102,13 @@ class Duel:
     def to_base(self) -> float:
         return average(self.auto, "cwece") / self.base
 
-    def to_lowest(self, field: str) -> tuple[float, str]:
-        """How far Auto is above the lowest of all methods, ours included, and which that is."""
-        values = {
-            key: ratio(part, self.auto, field).value
-            for key, part in grouped(self.rows, "method", "setting").items()
-            if key[0] not in ("base", "Auto")
+    def to_lowest(self, field: str) -> tuple[Ratio, str]:
+        """How many times Auto's error is that of the lowest of all methods, ours included, and which that is."""
+        others = {
+            key: part for key, part in grouped(self.rows, "method", "setting").items() if key[0] not in ("base", "Auto")
         }
-        lowest = min(values, key=lambda key: values[key])
-        return 1 / values[lowest], lowest[0]
+        lowest = min(others, key=lambda key: ratio(others[key], self.auto, field).value)
+        return ratio(self.auto, others[lowest], field), lowest[0]
 
 
 def duels(rows: Rows) -> list[Duel]:

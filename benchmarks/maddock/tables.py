@@ -112,10 +112,10 @@ def remarks(rows: Rows) -> str:
 
 def _lowest(found: list[Duel], field: str, word: str) -> str:
     places = {duel.network: duel.to_lowest(field) for duel in found}
-    behind = {name: place for name, place in places.items() if place[0] > 1}
+    behind = {name: place for name, place in places.items() if place[0].value > 1}
     if not behind:
         return f"By the {word} error Auto is the lowest of all methods, ours included, on every network."
-    parts = [f"{name} ({100 * (above - 1):.1f}% above {who})" for name, (above, who) in sorted(behind.items())]
+    parts = [f"{name} ({times} times {who})" for name, (times, who) in sorted(behind.items())]
     return f"By the {word} error another method, ours included, is lower than Auto on {', '.join(parts)}."
 
 
@@ -151,6 +151,7 @@ SHEETS = {
     "What a client sends and computes": "clients.csv",
     "What a perfect model would score": "floors.csv",
     "What temperatures do, beside the one that is best for log loss": "temperatures.csv",
+    "What Auto might have been, on splits that no other table uses": "choices.csv",
     "A million clients": "million.csv",
 }
 

@@ -73,8 +73,9 @@ class Auto(Method[Calibrator]):
         found: Calibrator = Identity()
         for stage in stages:
             flow = after(found, stage.protocol(schema))
-            bounded = clip is None or isinstance(stage, BoundedTemperature)  # no client goes beyond its bound anyway
-            step = yield from (flow if bounded or clip is None else within_clip(clip, flow))
+            if clip is not None and not isinstance(stage, BoundedTemperature):  # whose clients are bounded as they are
+                flow = within_clip(clip, flow)
+            step = yield from flow
             found = chained(found, _honest(step))
         return KeepTop(found) if self.guard and not isinstance(found, Identity) else found
 
