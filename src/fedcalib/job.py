@@ -92,13 +92,17 @@ class Job:
     def asked(self) -> Method[Any]:
         """Make the method."""
         from fedcalib.cli.registry import Entry, kebab
+        from fedcalib.cli.request import PrivacyRequest
 
         homes = {kebab(name): (home, name) for name, home in catalogue.homes() if home.startswith("methods.")}
         if self.method not in homes:
             raise InputError(f"Expected a method such as fed-bbq or score-curves, found '{self.method}'.")
         home, name = homes[self.method]
         made: Method[Any] = Entry(self.method, home, name).build(dict(self.settings))
-        return FitAndMeasure(made) if self.measure else made
+        request = PrivacyRequest(self.privacy, self.epsilon, self.delta, self.clip)
+        if not self.measure:
+            return request.informed(made, 1.0, self._schema)
+        return FitAndMeasure(request.informed(made, 0.5, self._schema))  # about half is left beside two measurements
 
     def model(self) -> Privacy:
         """Make the privacy model."""

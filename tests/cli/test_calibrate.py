@@ -162,6 +162,30 @@ def test_several_classes_have_no_auc_and_say_so(shell: Shell, home: Path) -> Non
     assert said.json["after"]["nll"]["value"] < said.json["before"]["nll"]["value"]
 
 
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        (["secagg"], 14),  # a temperature, two chains side by side, offsets
+        (["user", "--epsilon", "8", "--delta", "1e-5"], 2),  # votes, shifts by class
+        (["user", "--epsilon", "1", "--delta", "1e-5"], 1),  # too little for shifts
+        (["distributed", "--epsilon", "8"], 2),
+    ],
+    ids=str,
+)
+def test_auto_is_told_the_budget_and_whom_it_hides(shell: Shell, home: Path, model: list[str], asked: int) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(900, 4)) * 3, columns=[f"logit_{j}" for j in range(4)])
+    table["label"], table["site"] = rng.integers(0, 4, 900), np.arange(900) % 100
+    table.to_parquet(home / "all.parquet")
+    said = shell(
+        *("calibrate", "all.parquet", "--method", "auto", "--privacy", *model, "--holdout", "0"),
+        *("--format", "json", "--dry-run"),
+    )
+    assert said.code == 0, said.err
+    (phase,) = said.json["phases"]
+    assert len(phase["queries"]) == asked
+
+
 def test_a_unit_column_keeps_one_record_each_and_says_for_whom_it_holds(shell: Shell, scores: Path) -> None:
     words = ("calibrate", scores, "--method", "fed-bin", "--out", "out", "--format", "json", "--unit", "patient")
     table = pd.read_csv(scores)

@@ -38,6 +38,15 @@ def test_a_job_ends_with_a_calibrator_and_a_report_and_asks_once(model: dict[str
     assert again.artifact.after.ece == first.artifact.after.ece
 
 
+def test_a_job_tells_auto_its_budget() -> None:
+    for_clients = Job("auto", "user", 300, classes=4, epsilon=2.0, delta=1e-5).asked()
+    assert for_clients == fc.Auto(epsilon=2.0, unit="client")
+    assert Job("auto", "distributed", 300, classes=4, epsilon=2.0).asked() == fc.Auto(epsilon=2.0, unit="record")
+    assert Job("auto", "secagg", 300, classes=4).asked() == fc.Auto()
+    told = Job("auto", "user", 300, classes=4, epsilon=2.0, delta=1e-5, settings={"epsilon": 0.5})
+    assert told.asked() == fc.Auto(epsilon=0.5)
+
+
 def test_progress_tells_what_is_left_of_the_budget(tmp_path: Path) -> None:
     job = Job("fed-bin", "distributed", 5, epsilon=1.0)
     folder = tmp_path / "server" / job.key

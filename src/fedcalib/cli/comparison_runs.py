@@ -21,9 +21,8 @@ from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.compare import ByClient, Figures, Split, Standing, Trial, compare
 from fedcalib.errors import FedcalibError, InputError
-from fedcalib.federation import Federation
 from fedcalib.measured import NOTHING, Measured
-from fedcalib.method import Method, Plan
+from fedcalib.method import Method
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.privacy.model import Spending
 from fedcalib.records import Schema
@@ -49,7 +48,7 @@ class Comparison:
         """Run every method on the same splits, each with the whole budget, and measure exactly."""
         federation, _ = self.data.read(self.files, state.forgotten(seed), self.privacy.model().private)
         methods, refused = built(
-            self.chosen, builder(self.privacy, 1.0, self._unit(federation), self.rounds, self.clip)
+            self.chosen, builder(self.privacy, 1.0, self.privacy.unit(federation.schema), self.rounds, self.clip)
         )
         with self.voice.meter("comparing methods") as meter:
             standings = compare(
@@ -69,7 +68,7 @@ class Comparison:
             raise InputError("Expected --epsilon with --spend, found none; without a budget there is nothing to split.")
         federation, _ = self.data.read(self.files, kept, private=True)
         fitted, held = self.split.part(federation, derived(kept, "holdout"))
-        budget = self._budget(fitted.schema, held.schema, self._unit(federation))
+        budget = self._budget(fitted.schema, held.schema, self.privacy.unit(federation.schema))
         self.purse.pay(kept, budget.total)
         conductor = Conductor(kept, None, self.voice, self.purse)
         before = conductor.run(budget.measures[0], held).artifact
@@ -80,12 +79,6 @@ class Comparison:
             rows.append(_private(fit.name.removesuffix("-fit"), before, after, rehearsal))
         conductor.tell()
         return Side.of(_measured("none", before, before), rows, budget.refused), budget.total.statement
-
-    def _unit(self, federation: Federation) -> str:
-        """Say whose records the model hides, by asking what a measurement would cost."""
-        everyone = Everyone()
-        plan = Plan.of(FederatedMetrics(), federation.schema)
-        return self.privacy.model().spending(plan, everyone.cohort(len(federation)), everyone).unit
 
     def _budget(self, fitted: Schema, held: Schema, unit: str) -> Budget:
         """Share the budget among methods that are not refused, and among measurements of them and of the base model."""

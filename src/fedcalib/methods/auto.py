@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Final, final
 
@@ -63,6 +63,12 @@ class Auto(Method[Calibrator]):
             raise InputError(f"Expected the unit 'client' or 'record', found {self.unit!r}.")
         if self.typical_records is not None and not self.typical_records > 0:
             raise InputError(f"Expected typical records above 0, or None, found {self.typical_records}.")
+
+    def within(self, epsilon: float | None, unit: str) -> Auto:
+        """Know a run's budget and whom it hides, unless this was told before or there is none."""
+        if self.epsilon is not None or epsilon is None or unit not in ("client", "record"):
+            return self
+        return replace(self, epsilon=epsilon, unit=unit)  # type: ignore[arg-type]
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Hold the stages' conversations, each after the calibrators so far."""
