@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -88,3 +89,8 @@ def overconfident(n: int, sites: int, seed: int) -> pd.DataFrame:
 def scores(home: Path) -> Path:
     overconfident(3847, 5, 0).to_csv(home / "scores.csv", index=False)
     return home / "scores.csv"
+
+
+def counts(text: str) -> set[int]:
+    """Give the whole numbers that a text tells, with or without commas; digits of fractions are none."""
+    return {int(found.replace(",", "")) for found in re.findall(r"(?<![\w.-])\d[\d,]*(?!\.?\w)", text)}

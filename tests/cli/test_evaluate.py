@@ -9,7 +9,7 @@ import pytest
 
 from fedcalib import metrics
 from fedcalib.artifacts.scaling import Temperature
-from tests.cli.conftest import Shell, overconfident
+from tests.cli.conftest import Shell, counts, overconfident
 
 
 def test_the_metrics_are_those_of_the_pooled_records(shell: Shell, scores: Path) -> None:
@@ -74,12 +74,18 @@ def test_sites_that_hide_themselves_are_shown_at_no_extra_cost(shell: Shell, hom
     assert again["metrics"] == document["metrics"]
 
 
+def test_counts_are_found_where_they_are_told() -> None:
+    assert counts('{"records": 3847,\n "sites": 5}') == {3847, 5}
+    assert counts("3,847 records at 5 sites. In all 3844.") == {3847, 5, 3844}
+    assert counts("0.6384479 1.5e-3844 p3844") == set()
+
+
 def test_a_private_evaluation_tells_no_counts(shell: Shell, scores: Path) -> None:
     said = shell("evaluate", scores, "--privacy", "distributed", "--epsilon", "4", "--format", "json")
     document = said.json
     assert (document["sites"], document["records"], document["per_site"]) == (None, None, None)
     assert document["privacy"]["epsilon"] == 4.0
-    assert "3847" not in said.out + said.err
+    assert 3847 not in counts(said.out + said.err)
     table = pd.read_csv(scores)
     truth = ((table.score > 0.5) == table.label).mean()
     assert abs(document["metrics"]["accuracy"]["value"] - truth) < 0.1
