@@ -136,7 +136,7 @@ def quiet() -> Iterator[None]:
 
 NO_AVX512 = "X86_V4 AVX512_ICL AVX512_SPR"  # as numpy names them from 2.4 on
 BY_ODDS = fc.FedBBQ(axis=fc.EvenLogOdds(), normaliser=fc.ByOdds())
-DEFAULT_TEMPERATURE = fc.OneShotTemperature(reach=30.0, refinements=2)  # as in Auto
+DEFAULT_TEMPERATURE = fc.OneShotTemperature(points=9, reach=30.0, refinements=2)  # as Auto asks for one
 
 ALL = (
     Contender("BBQ", "fedcalib FedBBQ on log-odds, by odds", ours(BY_ODDS, of_probs=True), times=5),
@@ -154,7 +154,7 @@ ALL = (
     Contender("histogram binning", "netcal HistogramBinning", netcal("HistogramBinning", "binning", bins=15)),
     Contender(
         "temperature",
-        "fedcalib OneShotTemperature, 8 points and two Newton steps",
+        "fedcalib OneShotTemperature, 9 points and two Newton steps",
         ours(DEFAULT_TEMPERATURE),
         times=5,
     ),
@@ -166,7 +166,7 @@ ALL = (
     ),
     Contender(
         "temperature",
-        "fedcalib OneShotTemperature, 8 points and two Newton steps, without AVX-512",
+        "fedcalib OneShotTemperature, 9 points and two Newton steps, without AVX-512",
         ours(DEFAULT_TEMPERATURE),
         times=5,
         disabled=NO_AVX512,

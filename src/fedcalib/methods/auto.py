@@ -33,6 +33,7 @@ MANY: Final = 32  # classes beyond which the curvature between pairs of them is 
 WARMTH: Final = 0.2  # the temperature's share of the budget where shifts by class follow it
 _DOUBT = 1.5  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
 _SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
+_POINTS: Final = 9  # temperatures a factor of the square root of two apart: half of the exponentials are squares
 _REST: Final = ResidualBinning(sharing=TwoLevel())
 _WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
 
@@ -98,7 +99,7 @@ class Auto(Method[Calibrator]):
 
     def _exact(self, classes: int) -> tuple[Method[Calibrator], ...]:
         """A temperature, then two chains averaged; what a guard takes from a class, offsets after it give back."""
-        warm = OneShotTemperature(reach=30.0, refinements=2, typical_records=self._typical)
+        warm = OneShotTemperature(_POINTS, reach=30.0, refinements=2, typical_records=self._typical)
         both = Averaged((self._by_vector(), self._by_order(classes)))
         return (Pipeline((warm, both), guard=True), _REST) if self.guard else (warm, both)
 
