@@ -100,9 +100,10 @@ class Job:
         home, name = homes[self.method]
         made: Method[Any] = Entry(self.method, home, name).build(dict(self.settings))
         request = PrivacyRequest(self.privacy, self.epsilon, self.delta, self.clip)
+        unit = request.unit(self._schema)
         if not self.measure:
-            return request.informed(made, 1.0, self._schema)
-        return FitAndMeasure(request.informed(made, 0.5, self._schema))  # about half is left beside two measurements
+            return request.informed(made, 1.0, unit)
+        return FitAndMeasure(request.informed(made, 0.5, unit))  # about half is left beside two measurements
 
     def model(self) -> Privacy:
         """Make the privacy model."""

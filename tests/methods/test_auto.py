@@ -14,6 +14,8 @@ from fedcalib.artifacts.chain import chained
 from fedcalib.artifacts.scaling import Temperature, VectorScaling
 from fedcalib.errors import InputError
 from fedcalib.queries.calibrated import Calibrated
+from fedcalib.queries.clipped import Clipped
+from fedcalib.queries.temperature_scores import TemperatureScores
 from tests.contract.subjects import federation
 
 
@@ -90,6 +92,12 @@ def test_composition_follows_public_facts() -> None:
 def test_every_question_protects_the_unit_that_was_named(typical: float | None, unit: str, classes: int) -> None:
     method = fc.Auto(epsilon=1.0, unit=unit, typical_records=typical)
     assert fc.Plan.of(method, fc.Schema(classes, 2000)).unit == unit
+
+
+def test_votes_are_asked_as_they_are_and_sums_are_cut() -> None:
+    votes, shifts = fc.Plan.of(fc.Auto(epsilon=1.0), fc.Schema(4, 2000)).queries
+    assert isinstance(votes, TemperatureScores)
+    assert isinstance(shifts, Clipped)
 
 
 def test_whole_clients_are_hidden_without_a_trusted_aggregator_too() -> None:

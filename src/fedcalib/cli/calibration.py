@@ -86,7 +86,7 @@ class Calibration:
 
     def _fit(self, parts: Shares, schema: Schema) -> Phase[Calibrator]:
         share = parts.calibration
-        method = self.privacy.informed(self.method, share, schema)
+        method = self.privacy.informed(self.method, share, self.privacy.unit(schema))
         return Phase("calibration", method, self.privacy.model(share), self.participation)
 
     def _measure(self, name: str, parts: Shares) -> Phase[MetricsReport]:

@@ -167,12 +167,11 @@ Builder = Callable[[registry.Entry], Method[Calibrator]]
 
 def builder(privacy: PrivacyRequest, share: float, unit: str, rounds: int | None, clip: float | None) -> Builder:
     """Say how a method is made for a share of the budget: with its defaults, and what public facts say."""
-    epsilon = None if privacy.epsilon is None else privacy.epsilon * share
-    facts = {"epsilon": epsilon, "unit": unit if unit in ("record", "client") else None, "rounds": rounds, "clip": clip}
+    facts = {"rounds": rounds, "clip": clip}
 
     def build(entry: registry.Entry) -> Method[Calibrator]:
         known = {name: value for name, value in facts.items() if value is not None and name in entry.options}
-        return entry.build(known)  # type: ignore[no-any-return]
+        return privacy.informed(entry.build(known), share, unit)
 
     return build
 

@@ -40,13 +40,13 @@ class PrivacyRequest:
         delta = None if self.delta is None else self.delta * share
         return registry.privacy(self.word, {"epsilon": epsilon, "delta": delta, "clip": self.clip})
 
-    def informed(self, method: Method[T], share: float, schema: Schema) -> Method[T]:
+    def informed(self, method: Method[T], share: float, unit: str) -> Method[T]:
         """Tell a method that composes itself by its budget what that is, unless it was told."""
         from fedcalib.methods.auto import Auto
 
         if not isinstance(method, Auto) or self.epsilon is None:
             return method
-        return cast(Method[T], method.within(self.epsilon * share, self.unit(schema)))
+        return cast(Method[T], method.within(self.epsilon * share, unit))
 
     def unit(self, schema: Schema) -> str:
         """Say whose records the model hides, by asking what one plain question would cost."""

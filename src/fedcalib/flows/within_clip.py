@@ -11,10 +11,14 @@ T = TypeVar("T")
 
 
 def within_clip(clip: float, flow: Flow[T]) -> Flow[T]:
-    """Cut every client's answers to `clip` records' worth; the clip may itself be an answer."""
+    """Cut every client's answers to `clip` records' worth; the clip may itself be an answer.
+
+    A question that bounds whole clients as it is needs no cut, and is asked as it is.
+    """
     query = next(flow)
     while True:
-        answer = yield from clipped_sum(query, clip)
+        bounded = all(block.bound.unit == "client" for block in query.blocks.values())
+        answer = (yield query) if bounded else (yield from clipped_sum(query, clip))
         try:
             query = flow.send(answer)
         except StopIteration as end:

@@ -80,9 +80,7 @@ class Auto(Method[Calibrator]):
         found: Calibrator = Identity()
         for stage in stages:
             flow = after(found, stage.protocol(schema))
-            if clip is not None and not isinstance(stage, BoundedTemperature):  # whose clients are bounded as they are
-                flow = within_clip(clip, flow)
-            step = yield from flow
+            step = yield from (flow if clip is None else within_clip(clip, flow))
             found = chained(found, _honest(step))
         return KeepTop(found) if self.guard and not isinstance(found, Identity) else found
 
