@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
-from fedcalib import metrics
 from fedcalib.errors import InputError
 from tests.contract.subjects import federation
 
@@ -25,17 +24,6 @@ def test_messages_are_as_many_as_the_longest_conversation() -> None:
     plan = fc.Plan.of(fc.Averaged(methods), fc.Schema(4, 10))
     assert len(plan.queries) == 5
     assert isinstance(plan.queries[1], fc.Join)
-
-
-def test_a_mean_of_calibrators_errs_less_than_the_worse_one() -> None:
-    fit, test = federation(4, clients=20, records=8000).split(0.5, seed=0)
-    methods = (fc.OneShotTemperature(), fc.FedBin())
-    labels = test.records.labels
-    losses = [
-        metrics.nll(fc.run(method, fc.InProcess(fit), fc.Open()).artifact.of(test.records), labels)
-        for method in (*methods, fc.Averaged(methods))
-    ]
-    assert losses[2] < max(losses[:2])
 
 
 def test_nothing_cannot_be_averaged() -> None:
