@@ -291,6 +291,10 @@ class Boastful(fc.Privacy):
     inner: fc.DistributedDP
 
     @property
+    def budget(self) -> fc.Budget:
+        return fc.Budget(0.2, "record")
+
+    @property
     def private(self) -> bool:
         return True
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fedcalib.loop import Result as Result
     from fedcalib.loop import Runtime as Runtime
     from fedcalib.loop import run as run
+    from fedcalib.method import Budget as Budget
     from fedcalib.method import Flow as Flow
     from fedcalib.method import Method as Method
     from fedcalib.method import Plan as Plan
@@ -135,6 +136,7 @@ _HOME = {
     "Block": "query",
     "Bound": "query",
     "BoundedTemperature": "methods.bounded_temperature",
+    "Budget": "method",
     "ByOdds": "normalisers",
     "ByScale": "normalisers",
     "CBPE": "methods.cbpe",

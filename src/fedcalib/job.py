@@ -92,18 +92,13 @@ class Job:
     def asked(self) -> Method[Any]:
         """Make the method."""
         from fedcalib.cli.registry import Entry, kebab
-        from fedcalib.cli.request import PrivacyRequest
 
         homes = {kebab(name): (home, name) for name, home in catalogue.homes() if home.startswith("methods.")}
         if self.method not in homes:
             raise InputError(f"Expected a method such as fed-bbq or score-curves, found '{self.method}'.")
         home, name = homes[self.method]
         made: Method[Any] = Entry(self.method, home, name).build(dict(self.settings))
-        request = PrivacyRequest(self.privacy, self.epsilon, self.delta, self.clip)
-        unit = request.unit(self._schema)
-        if not self.measure:
-            return request.informed(made, 1.0, unit)
-        return FitAndMeasure(request.informed(made, 0.5, unit))  # about half is left beside two measurements
+        return self.model().tell(FitAndMeasure(made) if self.measure else made)
 
     def model(self) -> Privacy:
         """Make the privacy model."""

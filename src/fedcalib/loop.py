@@ -129,7 +129,7 @@ class Agreement(Generic[T]):
     @classmethod
     def of(cls, method: Method[T], privacy: Privacy, participation: Participation, schema: Schema) -> Agreement[T]:
         """Plan every question, and say how each is served and what all of them spend."""
-        cohort = participation.cohort(schema.clients)
+        cohort, method = participation.cohort(schema.clients), privacy.tell(method)
         plan = Plan.of(method, schema)
         mechanisms = tuple(privacy.mechanism(query, plan, cohort, participation) for query in plan.queries)
         spending = privacy.spending(plan, cohort, participation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar, final
 
 from fedcalib.answer import Answer
@@ -21,6 +21,24 @@ Flow = Generator[Query, Answer, T]
 _MOST_QUERIES = 10_000
 
 
+@final
+@dataclass(frozen=True)
+class Budget:
+    """What a run may spend, on hiding whom, and who adds the noise.
+
+    All of it is public, so a method may compose itself by it. `alone` names those that each add noise of their own,
+    which adds up; None where one noise covers the sum.
+    """
+
+    epsilon: float
+    unit: Unit
+    alone: Unit | None = None
+
+    def among(self, parts: int) -> Budget:
+        """Give one of several equal parts."""
+        return replace(self, epsilon=self.epsilon / parts)
+
+
 class Method(ABC, Generic[T_co]):
     """A frozen dataclass of hyper-parameters whose `protocol` asks queries and returns an artifact.
 
@@ -31,6 +49,10 @@ class Method(ABC, Generic[T_co]):
     @abstractmethod
     def protocol(self, schema: Schema) -> Flow[T_co]:
         """Hold the conversation: `answer = yield query`, then return the artifact."""
+
+    def within(self, budget: Budget) -> Method[T_co]:
+        """Compose itself by what a private run may spend; most methods ask the same whatever it is."""
+        return self
 
 
 @final

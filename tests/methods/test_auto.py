@@ -13,6 +13,7 @@ from fedcalib import metrics, wire
 from fedcalib.artifacts.chain import chained
 from fedcalib.artifacts.scaling import Temperature, VectorScaling
 from fedcalib.errors import InputError
+from fedcalib.methods.review_window import ReviewWindow
 from fedcalib.queries.calibrated import Calibrated
 from fedcalib.queries.clipped import Clipped
 from fedcalib.queries.temperature_scores import TemperatureScores
@@ -188,7 +189,61 @@ def test_label_shift_helps_a_skewed_client_and_absent_classes_stay_possible() ->
         fc.LabelShares((0.5, 0.6))
 
 
+def test_a_run_tells_it_what_it_may_spend() -> None:
+    data = fc.Federation.dirichlet(federation(4, records=6000).records, 300, 0.3, seed=0)
+    told = {
+        fc.UserGaussian(2.0, 1e-5): fc.Auto(2.0, "client"),
+        fc.DistributedDP(2.0): fc.Auto(2.0, "record"),
+        fc.SourceLaplace(2.0): fc.Auto(2.0, "record", "client"),
+        fc.LocalDP(2.0): fc.Auto(2.0, "record", "record"),
+        fc.SecAgg(): fc.Auto(),
+        fc.Open(): fc.Auto(),
+    }
+    for model, method in told.items():
+        assert model.tell(fc.Auto()) == method
+        quiet, loud = (
+            fc.run(each, fc.InProcess(data), model, randomness=fc.Simulated(1)).artifact for each in (fc.Auto(), method)
+        )
+        assert quiet == loud
+    assert fc.UserGaussian(2.0, 1e-5).tell(fc.Auto(0.5, "record")) == fc.Auto(0.5, "record")  # what was said stays
+    assert fc.DistributedDP(2.0, 1e-5).tell(fc.Auto(unit="client")) == fc.Auto(2.0, "client")
+
+
+def test_whoever_holds_it_shares_the_budget_with_it() -> None:
+    budget = fc.Budget(4.0, "record")
+    assert fc.Pipeline((fc.FedBin(), fc.Auto())).within(budget) == fc.Pipeline((fc.FedBin(), fc.Auto(2.0, "record")))
+    assert fc.Averaged((fc.Auto(),)).within(budget) == fc.Averaged((fc.Auto(4.0, "record"),))
+    assert fc.Together((fc.Auto(), fc.ClassShares())).within(budget).methods[0] == fc.Auto(2.0, "record")
+    assert fc.FitAndMeasure(fc.Auto()).within(budget) == fc.FitAndMeasure(fc.Auto(2.0, "record"))
+    assert ReviewWindow(recalibration=fc.Auto()).within(budget).recalibration == fc.Auto(1.0, "record")
+    assert ReviewWindow().within(budget) == ReviewWindow()
+
+
+def test_noise_that_adds_up_counts_for_less() -> None:
+    schema, stages = fc.Schema(10, 400), {None: 2, "client": 1, "record": 1}
+    for alone, expected in stages.items():
+        assert len(fc.Auto(0.1, "record", alone).stages(schema)) == expected
+    assert fc.Auto(0.01, "record", "record").stages(schema) == ()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [fc.UserGaussian(1.0, 1e-5), fc.DistributedDP(1.0), fc.SourceLaplace(1.0), fc.LocalDP(1.0)],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("clients", [10, 60, 300])
+def test_no_model_makes_a_calibrated_classifier_much_worse(model: fc.Privacy, clients: int) -> None:
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.full(5, 0.2), 40 * clients)
+    labels = (probs.cumsum(axis=1) < rng.random((len(probs), 1))).sum(axis=1).clip(0, 4)
+    records = fc.Records.of_probs(probs, labels)
+    place = fc.InProcess(fc.Federation.dirichlet(records, clients, 0.3, seed=0))
+    found = [fc.run(fc.Auto(), place, model, randomness=fc.Simulated(k)).artifact for k in range(10)]
+    losses = [metrics.nll(one.of(records), labels) for one in found]
+    assert np.mean(losses) < 1.03 * metrics.nll(probs, labels)
+
+
 def test_settings_are_checked() -> None:
-    for wrong in ({"epsilon": 0.0}, {"unit": "patient"}, {"typical_records": 0.0}):
+    for wrong in ({"epsilon": 0.0}, {"unit": "patient"}, {"alone": "site"}, {"typical_records": 0.0}):
         with pytest.raises(InputError):
             fc.Auto(**wrong)

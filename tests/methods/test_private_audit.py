@@ -52,6 +52,10 @@ class Careless(fc.Privacy):
     spent: fc.UserGaussian
 
     @property
+    def budget(self) -> fc.Budget:
+        return self.promised.budget
+
+    @property
     def private(self) -> bool:
         return True
 

@@ -66,7 +66,7 @@ class Calibration:
 
     def plan(self, fitted: Schema, held: Schema | None) -> Phases:
         """Share the budget among the phases and rehearse them all, so that refusals come before any question."""
-        unit = self._fit(ALONE, fitted).rehearse(fitted).spending.unit
+        unit = self._fit(ALONE).rehearse(fitted).spending.unit
         if held is None:
             return self._phases(ALONE, fitted, None, ())
         parts = shares(unit, held_out=not self.test)
@@ -79,15 +79,13 @@ class Calibration:
         return self._phases(ALONE, fitted, None, (f"Before and after were not measured: {reason}",))
 
     def _phases(self, parts: Shares, fitted: Schema, held: Schema | None, warnings: tuple[str, ...]) -> Phases:
-        fit = self._fit(parts, fitted)
+        fit = self._fit(parts)
         measures = () if held is None else (self._measure("before", parts), self._measure("after", parts))
         rehearsed = [fit.rehearse(fitted), *(phase.rehearse(held) for phase in measures if held is not None)]
         return Phases(fit, measures, parts.parallel, tuple(rehearsed), warnings)
 
-    def _fit(self, parts: Shares, schema: Schema) -> Phase[Calibrator]:
-        share = parts.calibration
-        method = self.privacy.informed(self.method, share, self.privacy.unit(schema))
-        return Phase("calibration", method, self.privacy.model(share), self.participation)
+    def _fit(self, parts: Shares) -> Phase[Calibrator]:
+        return Phase("calibration", self.method, self.privacy.model(parts.calibration), self.participation)
 
     def _measure(self, name: str, parts: Shares) -> Phase[MetricsReport]:
         # one question needs no cohorts of its own: everybody answers it

@@ -9,7 +9,6 @@ from typing import Any, Final, final
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cli import registry
-from fedcalib.cli.request import PrivacyRequest
 from fedcalib.cli.voice import Table
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.measured import Measured
@@ -165,13 +164,14 @@ def _plain(epsilon: float | None) -> str:
 Builder = Callable[[registry.Entry], Method[Calibrator]]
 
 
-def builder(privacy: PrivacyRequest, share: float, unit: str, rounds: int | None, clip: float | None) -> Builder:
-    """Say how a method is made for a share of the budget: with its defaults, and what public facts say."""
+def builder(rounds: int | None, clip: float | None) -> Builder:
+    """Say how a method is made: with its defaults, and what public facts say."""
     facts = {"rounds": rounds, "clip": clip}
 
     def build(entry: registry.Entry) -> Method[Calibrator]:
         known = {name: value for name, value in facts.items() if value is not None and name in entry.options}
-        return privacy.informed(entry.build(known), share, unit)
+        made: Method[Calibrator] = entry.build(known)
+        return made
 
     return build
 

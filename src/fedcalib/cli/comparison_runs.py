@@ -47,9 +47,7 @@ class Comparison:
     def simulate(self, repeats: int, seed: int) -> tuple[Side, str]:
         """Run every method on the same splits, each with the whole budget, and measure exactly."""
         federation, _ = self.data.read(self.files, state.forgotten(seed), self.privacy.model().private)
-        methods, refused = built(
-            self.chosen, builder(self.privacy, 1.0, self.privacy.unit(federation.schema), self.rounds, self.clip)
-        )
+        methods, refused = built(self.chosen, builder(self.rounds, self.clip))
         with self.voice.meter("comparing methods") as meter:
             standings = compare(
                 methods, federation, self.privacy.model(), participation=self.participation, split=self.split,
@@ -68,41 +66,38 @@ class Comparison:
             raise InputError("Expected --epsilon with --spend, found none; without a budget there is nothing to split.")
         federation, _ = self.data.read(self.files, kept, private=True)
         fitted, held = self.split.part(federation, derived(kept, "holdout"))
-        budget = self._budget(fitted.schema, held.schema, self.privacy.unit(federation.schema))
-        self.purse.pay(kept, budget.total)
+        agenda = self._agenda(fitted.schema, held.schema)
+        self.purse.pay(kept, agenda.total)
         conductor = Conductor(kept, None, self.voice, self.purse)
-        before = conductor.run(budget.measures[0], held).artifact
-        rows, asked = [], zip(budget.fits, budget.rehearsed, budget.measures[1:], strict=True)
+        before = conductor.run(agenda.measures[0], held).artifact
+        rows, asked = [], zip(agenda.fits, agenda.rehearsed, agenda.measures[1:], strict=True)
         for fit, rehearsal, measure in asked:
             found = conductor.run(fit, fitted)
             after = conductor.run(measure, replace(held, records=found.artifact.over(held.records))).artifact
             rows.append(_private(fit.name.removesuffix("-fit"), before, after, rehearsal))
         conductor.tell()
-        return Side.of(_measured("none", before, before), rows, budget.refused), budget.total.statement
+        return Side.of(_measured("none", before, before), rows, agenda.refused), agenda.total.statement
 
-    def _budget(self, fitted: Schema, held: Schema, unit: str) -> Budget:
+    def _agenda(self, fitted: Schema, held: Schema) -> Agenda:
         """Share the budget among methods that are not refused, and among measurements of them and of the base model."""
+        unit = self._measure("base-measure", 1.0).rehearse(held).spending.unit
         parallel = unit == "record" or isinstance(self.split, ByClient)
         whole = 1.0 if parallel else 0.5
         methods, refused = self._accepted(fitted, unit, whole / len(self.chosen))
         if not methods:
             raise InputError(f"Expected a method that can be run, found all refused: {_listed(refused)}")
         share = whole / len(methods)
-        methods, _ = built(
-            [entry for entry in self.chosen if entry.word in methods],
-            builder(self.privacy, share, unit, self.rounds, self.clip),
-        )
         fits = tuple(self._fit(word, method, share) for word, method in methods.items())
         names = ("base-measure", *(f"{word}-measure" for word in methods))
         measures = tuple(self._measure(name, whole / len(names)) for name in names)
         rehearsed = tuple(fit.rehearse(fitted) for fit in fits)
         measured = [measure.rehearse(held).spending for measure in measures]
-        return Budget(fits, measures, rehearsed, _total(rehearsed, measured, parallel), refused)
+        return Agenda(fits, measures, rehearsed, _total(rehearsed, measured, parallel), refused)
 
     def _accepted(
         self, schema: Schema, unit: str, share: float
     ) -> tuple[dict[str, Method[Calibrator]], dict[str, str]]:
-        methods, refused = built(self.chosen, builder(self.privacy, share, unit, self.rounds, self.clip))
+        methods, refused = built(self.chosen, builder(self.rounds, self.clip))
         for word, method in list(methods.items()):
             try:
                 found = self._fit(word, method, share).rehearse(schema).spending.unit
@@ -124,7 +119,7 @@ class Comparison:
 
 @final
 @dataclass(frozen=True)
-class Budget:
+class Agenda:
     """What will be asked, and what all of it costs together."""
 
     fits: tuple[Phase[Calibrator], ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -16,10 +16,7 @@ from fedcalib.cohort import Disjoint, Everyone, Participation, Poisson
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.io import Columns, read_checked
-from fedcalib.method import Method, Plan
 from fedcalib.privacy.model import Privacy
-from fedcalib.queries.reliability import Hits
-from fedcalib.records import Schema
 
 T = TypeVar("T")
 
@@ -39,19 +36,6 @@ class PrivacyRequest:
         epsilon = None if self.epsilon is None else self.epsilon * share
         delta = None if self.delta is None else self.delta * share
         return registry.privacy(self.word, {"epsilon": epsilon, "delta": delta, "clip": self.clip})
-
-    def informed(self, method: Method[T], share: float, unit: str) -> Method[T]:
-        """Tell a method that composes itself by its budget what that is, unless it was told."""
-        from fedcalib.methods.auto import Auto
-
-        if not isinstance(method, Auto) or self.epsilon is None:
-            return method
-        return cast(Method[T], method.within(self.epsilon * share, unit))
-
-    def unit(self, schema: Schema) -> str:
-        """Say whose records the model hides, by asking what one plain question would cost."""
-        everyone = Everyone()
-        return self.model().spending(Plan((Hits(),)), everyone.cohort(schema.clients), everyone).unit
 
 
 @final

@@ -14,7 +14,7 @@ from fedcalib.errors import InputError
 from fedcalib.flows.after import after
 from fedcalib.flows.clip_quantile import clip_quantile
 from fedcalib.flows.within_clip import within_clip
-from fedcalib.method import Flow, Method
+from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.averaged import Averaged
 from fedcalib.methods.bounded_temperature import BoundedTemperature
 from fedcalib.methods.class_shares import ClassCounts
@@ -44,15 +44,17 @@ class Auto(Method[Calibrator]):
     """Choose and chain calibration methods by the number of clients and the privacy budget, both public.
 
     With exact sums (`epsilon` None): a temperature, then the mean of a vector and an order-preserving scaling, each
-    with logit offsets on two levels. With differential privacy, say the run's `epsilon` and whose records it hides:
-    `unit` "client" or "record". Enough units times epsilon pay for a temperature and shifts by class, fewer for a
-    temperature alone, and very few for nothing: then it asks nothing and says why. `typical_records` is a public guess
+    with logit offsets on two levels. A private run tells it its `epsilon`, whose records that hides (`unit`; "client"
+    asks for whole clients where a model serves both) and who adds noise `alone`; what is said here goes first. Enough
+    units times epsilon pay for a temperature and shifts by class, fewer for a temperature alone, and very few for
+    nothing: then it asks nothing and says why. `typical_records` is a public guess
     at a client's size; None finds it privately with a twentieth of the budget, where that buys an answer, and otherwise
     takes fifty. `guard` keeps the base model's top class on top, record by record.
     """
 
     epsilon: float | None = None
-    unit: Unit = "client"
+    unit: Unit | None = None
+    alone: Unit | None = None
     typical_records: float | None = 50.0
     guard: bool = True
     ridge: float = 3.0
@@ -60,16 +62,16 @@ class Auto(Method[Calibrator]):
     def __post_init__(self) -> None:
         if self.epsilon is not None and not self.epsilon > 0:
             raise InputError(f"Expected epsilon above 0, or None for exact sums, found {self.epsilon}.")
-        if self.unit not in ("client", "record"):
-            raise InputError(f"Expected the unit 'client' or 'record', found {self.unit!r}.")
+        if not {self.unit, self.alone} <= {"client", "record", None}:
+            raise InputError(f"Expected the units 'client' or 'record', found {self.unit!r} and {self.alone!r}.")
         if self.typical_records is not None and not self.typical_records > 0:
             raise InputError(f"Expected typical records above 0, or None, found {self.typical_records}.")
 
-    def within(self, epsilon: float | None, unit: str) -> Auto:
-        """Know a run's budget and whom it hides, unless this was told before or there is none."""
-        if self.epsilon is not None or epsilon is None or unit not in ("client", "record"):
+    def within(self, budget: Budget) -> Auto:
+        """Know what a run may spend, on whom, and who adds the noise, unless this was said before."""
+        if self.epsilon is not None:
             return self
-        return replace(self, epsilon=epsilon, unit=unit)  # type: ignore[arg-type]
+        return replace(self, epsilon=budget.epsilon, unit=self.unit or budget.unit, alone=budget.alone)
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Hold the stages' conversations, each after the calibrators so far."""
@@ -115,12 +117,18 @@ class Auto(Method[Calibrator]):
     def _typical(self) -> float:
         return self.typical_records or 50.0
 
+    @property
+    def _unit(self) -> Unit:
+        return self.unit or "client"
+
     def _strength(self, schema: Schema) -> float:
-        units = schema.clients * (self._typical if self.unit == "record" else 1.0)
-        return units * (self.epsilon or 0.0)
+        """Say how many units' worth of evidence stand against one unit's noise."""
+        counts = {"client": float(schema.clients), "record": schema.clients * self._typical}
+        noises = 1.0 if self.alone is None else counts[self.alone]
+        return counts[self._unit] * (self.epsilon or 0.0) / sqrt(noises)
 
     def _temperature(self, weight: float) -> Method[Calibrator]:
-        if self.unit == "client":
+        if self._unit == "client":
             return BoundedTemperature(weight=weight)
         return OneShotTemperature(lowest=0.7, highest=4.0, doubt=_DOUBT, weight=weight, typical_records=self._typical)
 
@@ -131,7 +139,7 @@ class Auto(Method[Calibrator]):
 
     def _clip(self, schema: Schema) -> Flow[float | None]:
         """Say how many records' worth a client may add; where nobody guessed, a question of its own finds out."""
-        if self.epsilon is None or self.unit == "record":
+        if self.epsilon is None or self._unit == "record":
             return None
         size = self._typical
         if self.typical_records is None and self._strength(schema) >= PLENTY:

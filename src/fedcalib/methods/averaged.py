@@ -9,7 +9,7 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.mixture import Mixture
 from fedcalib.errors import InputError
 from fedcalib.flows.lockstep import lockstep
-from fedcalib.method import Flow, Method
+from fedcalib.method import Budget, Flow, Method
 from fedcalib.records import Schema
 
 
@@ -27,6 +27,10 @@ class Averaged(Method[Calibrator]):
     def __post_init__(self) -> None:
         if not self.methods:
             raise InputError("Expected at least one method to average, found none.")
+
+    def within(self, budget: Budget) -> Averaged:
+        """Share it among the methods."""
+        return Averaged(tuple(method.within(budget.among(len(self.methods))) for method in self.methods))
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Advance all of them in lockstep, then mix what they found in equal parts."""

@@ -9,7 +9,7 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.fitted import Fitted
 from fedcalib.flows.after import after
 from fedcalib.flows.lockstep import lockstep
-from fedcalib.method import Flow, Method
+from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.records import Schema
 
@@ -24,6 +24,10 @@ class FitAndMeasure(Method[Fitted]):
     """
 
     fit: Method[Calibrator]
+
+    def within(self, budget: Budget) -> FitAndMeasure:
+        """Leave the fit about half, beside two measurements."""
+        return FitAndMeasure(self.fit.within(budget.among(2)))
 
     def protocol(self, schema: Schema) -> Flow[Fitted]:
         """Fit, then ask everything else at once."""

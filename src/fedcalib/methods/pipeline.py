@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from fedcalib.artifacts.calibrator import Calibrator, Identity
@@ -10,7 +10,7 @@ from fedcalib.artifacts.chain import chained
 from fedcalib.artifacts.guard import KeepTop
 from fedcalib.errors import InputError
 from fedcalib.flows.after import after
-from fedcalib.method import Flow, Method
+from fedcalib.method import Budget, Flow, Method
 from fedcalib.records import Schema
 
 
@@ -28,6 +28,10 @@ class Pipeline(Method[Calibrator]):
     def __post_init__(self) -> None:
         if not self.stages:
             raise InputError("Expected at least one stage, found none.")
+
+    def within(self, budget: Budget) -> Pipeline:
+        """Share it among the stages."""
+        return replace(self, stages=tuple(stage.within(budget.among(len(self.stages))) for stage in self.stages))
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Hold the stages' conversations, each after the calibrators so far."""

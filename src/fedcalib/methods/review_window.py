@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
 from fedcalib.artifacts.review import Review
 from fedcalib.flows.after import after
 from fedcalib.flows.lockstep import lockstep
-from fedcalib.method import Flow, Method
+from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.cbpe import CBPE
 from fedcalib.methods.federated_metrics import FederatedMetrics
 from fedcalib.records import Schema
@@ -26,6 +26,12 @@ class ReviewWindow(Method[Review]):
 
     served: Calibrator = UNCHANGED
     recalibration: Method[Calibrator] | None = None
+
+    def within(self, budget: Budget) -> ReviewWindow:
+        """Leave the recalibration about a quarter, beside three measurements."""
+        if self.recalibration is None:
+            return self
+        return replace(self, recalibration=self.recalibration.within(budget.among(4)))
 
     def protocol(self, schema: Schema) -> Flow[Review]:
         """Ask everything at once."""

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from fedcalib.errors import InputError
 from fedcalib.flows.lockstep import lockstep
-from fedcalib.method import Flow, Method
+from fedcalib.method import Budget, Flow, Method
 from fedcalib.records import Schema
 
 
@@ -21,6 +21,10 @@ class Together(Method[tuple[Any, ...]]):
     def __post_init__(self) -> None:
         if not self.methods:
             raise InputError("Expected at least one method, found none.")
+
+    def within(self, budget: Budget) -> Together:
+        """Share it among the methods."""
+        return Together(tuple(method.within(budget.among(len(self.methods))) for method in self.methods))
 
     def protocol(self, schema: Schema) -> Flow[tuple[Any, ...]]:
         """Advance all of them in lockstep."""

@@ -12,7 +12,7 @@ from fedcalib.accounting import Concentrated, Event, Pure, distributed_gaussian_
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
-from fedcalib.method import Plan
+from fedcalib.method import Budget, Plan
 from fedcalib.noise_laws import discrete_laplace_variance
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
 from fedcalib.privacy.ring import RingMechanism, check_positive, grid, grid_total, noise_a_block, unwrap, wrap
@@ -114,6 +114,11 @@ class DistributedDP(Privacy):
             raise InputError(f"Expected epsilon above 0, found {self.epsilon}.")
         if not 0 <= self.delta < 1:
             raise InputError(f"Expected delta from 0 to below 1, found {self.delta}.")
+
+    @property
+    def budget(self) -> Budget:
+        """Say that one noise covers the sum, for records unless a method's questions bound clients."""
+        return Budget(self.epsilon, "record")
 
     @property
     def private(self) -> bool:

@@ -15,7 +15,7 @@ from fedcalib.accounting import Event, Pure
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
-from fedcalib.method import Plan
+from fedcalib.method import Budget, Plan
 from fedcalib.privacy.encoders import Encoder, FlippedSign, RandomSymbol, Unary
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
 from fedcalib.privacy.symbols import Cell, Coordinate, Entries, SignedCell, Symbols
@@ -159,6 +159,11 @@ class LocalDP(Privacy):
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= _LARGEST:
             raise InputError(f"Expected epsilon above 0 and at most {_LARGEST:g}, found {self.epsilon}.")
+
+    @property
+    def budget(self) -> Budget:
+        """Say that every record adds noise of its own."""
+        return Budget(self.epsilon, "record", alone="record")
 
     @property
     def private(self) -> bool:

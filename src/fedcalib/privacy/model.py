@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, TypeVar, final
 
 import numpy as np
 
 from fedcalib.accounting import Event
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.federation import Federation
-from fedcalib.method import Plan
+from fedcalib.method import Budget, Method, Plan
 from fedcalib.query import Query, Unit
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats
+
+T = TypeVar("T")
 
 Adjacency = Literal["add/remove", "replace-one", "none"]
 
@@ -87,8 +89,17 @@ class Privacy(ABC):
 
     @property
     @abstractmethod
+    def budget(self) -> Budget | None:
+        """Say what a run may spend, and on whom where its questions leave that open; None where nothing is spent."""
+
+    @property
+    @abstractmethod
     def private(self) -> bool:
         """Say whether exact counts of records or clients would leak something under this model."""
+
+    def tell(self, method: Method[T]) -> Method[T]:
+        """Let a method know what its run may spend, before anything is planned."""
+        return method if self.budget is None else method.within(self.budget)
 
 
 def protected(unit: Unit) -> str:

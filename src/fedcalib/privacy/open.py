@@ -55,6 +55,11 @@ class Open(Privacy):
     """No protection: the server sees what each client adds. For data that may be shared, and for comparison."""
 
     @property
+    def budget(self) -> None:
+        """Say that nothing is spent."""
+        return None
+
+    @property
     def private(self) -> bool:
         """Hide no counts."""
         return False

@@ -60,6 +60,11 @@ class SecAgg(Privacy):
             raise InputError(f"Expected 1 to 40 bits after the point, found {self.bits}.")
 
     @property
+    def budget(self) -> None:
+        """Say that nothing is spent."""
+        return None
+
+    @property
     def private(self) -> bool:
         """Hide no counts: the sums themselves are exact."""
         return False

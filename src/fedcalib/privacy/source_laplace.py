@@ -11,7 +11,7 @@ from fedcalib.accounting import Event, Pure
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.method import Plan
+from fedcalib.method import Budget, Plan
 from fedcalib.noise_laws import discrete_laplace_variance
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
 from fedcalib.privacy.ring import check_positive, grid, grid_total, noise_a_block
@@ -81,6 +81,11 @@ class SourceLaplace(Privacy):
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < inf:
             raise InputError(f"Expected epsilon above 0, found {self.epsilon}.")
+
+    @property
+    def budget(self) -> Budget:
+        """Say that every client adds noise of its own."""
+        return Budget(self.epsilon, "record", alone="client")
 
     @property
     def private(self) -> bool:

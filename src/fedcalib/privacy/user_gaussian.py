@@ -17,7 +17,7 @@ from fedcalib.clipping import clipped
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
-from fedcalib.method import Plan
+from fedcalib.method import Budget, Plan
 from fedcalib.noise_laws import least_noise
 from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
 from fedcalib.privacy.ring import RingMechanism, check_positive, noise_a_block, unwrap, wrap
@@ -106,6 +106,11 @@ class UserGaussian(Privacy):
         given = self.clip.values() if isinstance(self.clip, Mapping) else [] if self.clip is None else [self.clip]
         if not all(0 < clip < inf for clip in given):
             raise InputError(f"Expected clips above 0, found {self.clip}.")
+
+    @property
+    def budget(self) -> Budget:
+        """Say that one noise covers the sum, for whole clients."""
+        return Budget(self.epsilon, "client")
 
     @property
     def private(self) -> bool:
