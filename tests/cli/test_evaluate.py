@@ -91,6 +91,38 @@ def test_a_private_evaluation_tells_no_counts(shell: Shell, scores: Path) -> Non
     assert abs(document["metrics"]["accuracy"]["value"] - truth) < 0.1
 
 
+def test_the_usual_clients_own_error_is_measured_with_the_rest(shell: Shell, scores: Path, home: Path) -> None:
+    table = pd.read_csv(scores)
+    by_hand = [
+        metrics.ece(np.stack([1 - own.score, own.score], axis=1), own.label.to_numpy())
+        for _, own in table.groupby("site")
+        if len(own) >= 10
+    ]
+    said = shell("evaluate", scores, "--privacy", "secagg", "--per-client", "--format", "json")
+    assert said.json["per_client"]["mean"]["value"] == pytest.approx(np.mean(by_hand), abs=1e-6)
+    assert said.json["per_client"]["spread"] == pytest.approx(np.std(by_hand), abs=1e-6)
+    assert "own ece (top label)" in shell("evaluate", scores, "--privacy", "secagg", "--per-client").out
+    both = shell("evaluate", scores, "--privacy", "secagg", "--per-client", "--out", "curves", "--format", "json").json
+    assert both["per_client"] == said.json["per_client"]
+    assert (home / "curves" / "report.html").exists()
+    assert shell("evaluate", scores, "--privacy", "secagg", "--format", "json").json["per_client"] is None
+
+
+def test_clients_own_errors_are_bounded_for_clients_or_refused(shell: Shell, scores: Path) -> None:
+    whole = ("--privacy", "user", "--delta", "1e-6", "--clip", "200", "--epsilon", "4", "--per-client")
+    said = shell("evaluate", scores, *whole, "--seed", 1, "--format", "json")
+    assert said.code == 0, said.err
+    assert said.json["privacy"]["unit"] == "client"
+    assert said.json["privacy"]["epsilon"] == 4.0
+    assert said.json["per_client"]["mean"] is None  # of a handful of clients noise leaves nothing, and that is said
+    assert any("noise drowns them" in warning for warning in said.json["warnings"])
+    for model in ("distributed", "laplace", "local"):
+        refused = shell("evaluate", scores, "--privacy", model, "--epsilon", "4", "--per-client")
+        assert refused.code == 2
+        assert "this model hides records" in refused.err
+    assert "without --by" in shell("evaluate", scores, "--per-client", "--by", "day").err
+
+
 def test_dry_run_asks_nothing(shell: Shell, scores: Path, home: Path) -> None:
     said = shell(
         "evaluate", scores, "--privacy", "laplace", "--epsilon", "4", "--dry-run", "--format", "json", "--seed", 1

@@ -54,6 +54,15 @@ def metrics_table(title: str, columns: Mapping[str, dict[str, Any] | None]) -> T
     return Table(title, ("metric", *shown), rows if shown else ())
 
 
+def own_table(own: Mapping[str, Any] | None) -> list[Table]:
+    """Lay out clients' own errors, where they were measured."""
+    if own is None:
+        return []
+    spread = "-" if own["spread"] is None else f"{own['spread']:.4f}"
+    rows = (("mean of clients' own ece (top label)", _said(own["mean"])), ("standard deviation over clients", spread))
+    return [Table("The usual client", ("", "value"), rows)]
+
+
 def _said(measured: Mapping[str, float | None] | None) -> str:
     if measured is None or measured["value"] is None:
         return "-"

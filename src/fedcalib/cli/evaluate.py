@@ -34,6 +34,14 @@ def evaluate(
             "with --by, of any classifier, a report with a drift chart."
         ),
     ] = None,
+    per_client: Annotated[
+        bool,
+        Option(
+            "--per-client",
+            help="Measure how badly calibrated the usual client is, too, within the same budget; needs a model that "
+            "hides whole clients, or none.",
+        ),
+    ] = False,
     by: Annotated[
         Every | None,
         Option(
@@ -84,6 +92,8 @@ def evaluate(
             files=expand(files), seed=seed, purse=purse, voice=voice, calibrator=calibrator, rounds=rounds,
         )  # fmt: skip
         told |= {"by": str(by), "rounds": rounds}
+        if per_client:
+            raise InputError("Expected --per-client without --by, found both; measure the windows' files one by one.")
         _over_time(watching, told, who=participation_, out=out, root=state_, dry_run=dry_run)
         return
     if rounds is not None:
@@ -98,13 +108,14 @@ def evaluate(
         purse=purse,
         voice=voice,
         curves=out is not None,
+        per_client=per_client,
     )
     if out is not None:
         check_folder(out, curves.NAMES)
     if dry_run:
         _rehearse(evaluation)
     else:
-        told |= {"participation": participation_, "curves": out is not None}
+        told |= {"participation": participation_, "curves": out is not None, "per_client": per_client}
         _evaluate(evaluation, state_, evaluation.key(told), out)
 
 
@@ -149,6 +160,7 @@ def _evaluate(evaluation: Evaluation, root: Path | None, key: str, out: Path | N
         document = {**told, "files": write_all(out, curves.files(found.report, found.curves, found.spent, document))}
     tables = [
         documents.metrics_table("All sites together", {"value": document["metrics"]}),
+        *documents.own_table(document["per_client"]),
         *documents.site_tables(document["per_site"]),
         documents.facts_table("Privacy", document["privacy"]),
     ]

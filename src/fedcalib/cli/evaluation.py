@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.client_errors import ClientErrors
 from fedcalib.artifacts.metrics_report import MetricsReport
 from fedcalib.artifacts.saving import load
 from fedcalib.artifacts.score_curves import Curves
@@ -23,6 +24,7 @@ from fedcalib.federation import Federation
 from fedcalib.loop import run
 from fedcalib.method import Method
 from fedcalib.methods.federated_metrics import FederatedMetrics
+from fedcalib.methods.per_client_ece import PerClientECE
 from fedcalib.methods.score_curves import ScoreCurves
 from fedcalib.methods.together import Together
 from fedcalib.planning.suited import suited_tree
@@ -45,14 +47,20 @@ class Evaluation:
     purse: Purse
     voice: Voice
     curves: bool = False  # a binary classifier's curves as well, within the same budget
+    per_client: bool = False  # the usual client's own error as well, within the same budget
 
     @property
     def phase(self) -> Phase[Any]:
         """Say what is asked."""
         model = self.privacy.model()
-        curves = ScoreCurves(suited_tree(model))
-        method: Method[Any] = Together((FederatedMetrics(), curves)) if self.curves else FederatedMetrics()
-        return Phase("evaluation", method, model, self.participation)
+        if self.per_client and model.budget is not None and model.budget.unit == "record":
+            raise InputError(
+                f"Expected --per-client with a model that hides whole clients or none (open, secagg, user), found "
+                f"'{self.privacy.word}': a client's own error is a fact about the client, and this model hides records."
+            )
+        curves = (ScoreCurves(suited_tree(model)),) if self.curves else ()
+        methods: tuple[Method[Any], ...] = (FederatedMetrics(), *curves, *((PerClientECE(),) * self.per_client))
+        return Phase("evaluation", methods[0] if len(methods) == 1 else Together(methods), model, self.participation)
 
     def key(self, settings: Mapping[str, Any]) -> str:
         """Name this command for its state directory."""
@@ -79,9 +87,11 @@ class Evaluation:
             "privacy": documents.spending(for_units(found.spent, self.data.columns.unit)),
             "metrics": documents.metrics(found.report),
             "per_site": found.sites,
+            "per_client": None if found.own is None else found.own.to_json(),
             "warnings": [
                 *documents.missing(found.report, federation.schema.classes),
                 *self._unseen(found.sites),
+                *(() if found.own is None else found.own.warnings),
             ],
             "replayed": conductor.replayed,
         }
@@ -104,22 +114,22 @@ class Evaluation:
         if not single_sites.visible(self.phase, federation.schema):
             return None
         results = single_sites.ask_each(self.phase, federation, conductor)
-        report, curves = _parts(single_sites.together(self.phase, results, federation.schema))
+        whole = _parts(single_sites.together(self.phase, results, federation.schema))
         rows = [single_sites.row(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results)]
-        return Found(report, single_sites.spending(results), rows, curves)
+        return Found(single_sites.spending(results), rows, *whole)
 
     def _whole(self, federation: Federation, conductor: Conductor) -> Found:
         """Ask all sites at once; where nothing is hidden, look at each one too."""
         result = conductor.run(self.phase, federation)
-        report, curves = _parts(result.artifact)
+        whole = _parts(result.artifact)
         if not isinstance(self.privacy.model(), Open):
-            return Found(report, result.privacy, None, curves)
+            return Found(result.privacy, None, *whole)
         with self.voice.meter("sites") as meter:
             rows = []
             for index in range(len(federation)):
                 rows.append(_site(federation, index))
                 meter.at(index + 1, len(federation))
-        return Found(report, result.privacy, rows, curves)
+        return Found(result.privacy, rows, *whole)
 
 
 @final
@@ -127,15 +137,18 @@ class Evaluation:
 class Found:
     """What was measured, of all sites and of each where they can be seen, and what it cost."""
 
-    report: MetricsReport
     spent: Spending
     sites: list[dict[str, Any]] | None
-    curves: Curves | None = None
+    report: MetricsReport
+    curves: Curves | None
+    own: ClientErrors | None
 
 
-def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None]:
-    """Tell the metrics from the curves, where both were asked."""
-    return artifact if isinstance(artifact, tuple) else (artifact, None)
+def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None, ClientErrors | None]:
+    """Tell the metrics from the curves and from clients' own errors, where these were asked too."""
+    parts = artifact if isinstance(artifact, tuple) else (artifact,)
+    curves = next((part for part in parts if isinstance(part, Curves)), None)
+    return parts[0], curves, next((part for part in parts if isinstance(part, ClientErrors)), None)
 
 
 def _site(federation: Federation, index: int) -> dict[str, Any]:
