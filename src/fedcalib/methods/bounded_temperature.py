@@ -38,7 +38,7 @@ class BoundedTemperature(Method[Temperature]):
     highest: float = 4.0
     cut: float = 2.0
     quiet: float = 2.0
-    doubt: float = 2.0
+    doubt: float = 2.5
     weight: float = 1.0
 
     def __post_init__(self) -> None:
