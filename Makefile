@@ -26,13 +26,14 @@ unit: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
+# FASHION=DIRECTORY adds Fashion-MNIST, as Debian packages it
 bench-maddock: $(VENV)/.bench
-	$(BIN)/python -m benchmarks.maddock.run
+	$(BIN)/python -m benchmarks.maddock.run $(if $(FASHION),--fashion $(FASHION))
 	$(BIN)/python -m benchmarks.maddock.audit
 	$(BIN)/python -m benchmarks.maddock.million
 	$(BIN)/python -m benchmarks.maddock.clients
 	$(BIN)/python -m benchmarks.maddock.floors
-	$(BIN)/python -m benchmarks.maddock.choices
+	$(BIN)/python -m benchmarks.maddock.choices $(if $(FASHION),--fashion $(FASHION))
 	$(BIN)/python -m benchmarks.maddock.figures
 	$(BIN)/python -m benchmarks.maddock.tables
 

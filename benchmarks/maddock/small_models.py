@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,13 @@ CNNS = Path(__file__).parents[1] / "base_models" / "out"
 
 def perceptron(images: Floats, labels: Ints, scored: Floats, seed: int) -> Floats:
     """Train a small network until it is too sure of itself, and give its probabilities of other images."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
 
     flat = images.reshape(len(images), -1) / 255.0
-    model = MLPClassifier((64,), max_iter=25, alpha=0.0, random_state=seed).fit(flat, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # 25 epochs are meant
+        model = MLPClassifier((64,), max_iter=25, alpha=0.0, random_state=seed).fit(flat, labels)
     probs: Floats = model.predict_proba(scored.reshape(len(scored), -1) / 255.0)
     return probs / probs.sum(axis=1, keepdims=True)
 
