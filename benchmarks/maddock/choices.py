@@ -50,7 +50,7 @@ def temperatures() -> Alternatives:
     """For whole clients: votes with several doubts, cuts and constants, and slopes as they were clipped before."""
     return {
         "BoundedTemperature": fc.BoundedTemperature(),
-        **{f"doubt {doubt:g}": fc.BoundedTemperature(doubt=doubt) for doubt in (0.0, 1.0, 2.0, 3.0)},
+        **{f"doubt {doubt:g}": fc.BoundedTemperature(doubt=doubt) for doubt in (0.0, 1.0, 2.0, 4.0)},
         **{f"cut {cut:g}": fc.BoundedTemperature(cut=cut) for cut in (1.0, 4.0, 1e3)},
         **{f"quiet {quiet:g}": fc.BoundedTemperature(quiet=quiet) for quiet in (0.5, 8.0)},
         "slopes, clipped by a guess": fc.OneShotTemperature(lowest=0.7, highest=3.0, breadth=1.0, doubt=1.5),

@@ -94,5 +94,5 @@ def private_ours(epsilon: float, deal: Deal) -> Iterator[Contender]:
     once = fc.OneShotTemperature(lowest=0.7, typical_records=size)
     yield Contender("OneShotTemperature", "", once, None, model)
     yield Contender("BoundedTemperature", "", fc.BoundedTemperature(), None, model)
-    yield Contender("Auto", "", fc.Auto(epsilon=epsilon, typical_records=size), None, model)
-    yield Contender("Auto, private clip", "", fc.Auto(epsilon=epsilon, typical_records=None), None, model)
+    yield Contender("Auto", "", fc.Auto(typical_records=size), None, model)
+    yield Contender("Auto, private clip", "", fc.Auto(typical_records=None), None, model)

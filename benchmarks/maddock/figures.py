@@ -67,7 +67,7 @@ def by_budget() -> Iterator[Point]:
             yield Point(figure, epsilon, "FedBBQ", fc.FedBBQ(coarsest=1), binned, deal)
             yield Point(figure, epsilon, "FedBBQ weighted", weighted, binned, deal)
             yield Point(figure, epsilon, "FedTemp", QuickFedTemp(), model, deal, SAMPLED)
-            yield Point(figure, epsilon, "Auto", fc.Auto(epsilon=epsilon), model, deal)
+            yield Point(figure, epsilon, "Auto", fc.Auto(), model, deal)
 
 
 def by_bins_and_clip() -> Iterator[Point]:

@@ -103,7 +103,7 @@ def test_votes_are_asked_as_they_are_and_sums_are_cut() -> None:
 
 def test_whole_clients_are_hidden_without_a_trusted_aggregator_too() -> None:
     data = fc.Federation.dirichlet(federation(4, records=20_000).records, 1000, 0.1, seed=0)
-    method, privacy = fc.Auto(epsilon=1.0, typical_records=20.0), fc.DistributedDP(1.0, delta=1e-5)
+    method, privacy = fc.Auto(unit="client", typical_records=20.0), fc.DistributedDP(1.0, delta=1e-5)
     result = fc.run(method, fc.InProcess(data), privacy, randomness=fc.Simulated(0))
     assert result.privacy.unit == "client"
     before, after = (metrics.classwise_ece(probs, data.records.labels) for probs in _both(result, data.records))
@@ -116,7 +116,7 @@ def _both(result: fc.Result[fc.Calibrator], records: fc.Records) -> tuple[np.nda
 
 def test_it_asks_nothing_where_noise_drowns_everything() -> None:
     data = federation(4)
-    result = fc.run(fc.Auto(epsilon=1.0), fc.InProcess(data), fc.UserGaussian(1.0, 1e-5))
+    result = fc.run(fc.Auto(), fc.InProcess(data), fc.UserGaussian(1.0, 1e-5))
     assert isinstance(result.artifact, fc.Identity)
     assert "5 clients" in result.artifact.reason
     assert result.plan.queries == ()
@@ -138,7 +138,7 @@ def test_exact_sums_beat_every_stage_alone() -> None:
 def test_private_runs_help_and_never_move_the_top_class(typical: float | None) -> None:
     data = fc.Federation.dirichlet(federation(4, records=20_000).records, 1000, 0.1, seed=0)
     fit, test = data.split(0.3, seed=0)
-    method = fc.Auto(epsilon=1.0, typical_records=typical)
+    method = fc.Auto(typical_records=typical)
     privacy = fc.UserGaussian(1.0, 1e-5)
     labels = test.records.labels
     before = metrics.classwise_ece(test.records.probs, labels)
@@ -156,7 +156,7 @@ def test_a_calibrated_model_is_left_alone_where_noise_is_large() -> None:
     labels = (probs.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1).clip(0, 3)
     place = fc.InProcess(fc.Federation.dirichlet(fc.Records.of_probs(probs, labels), 80, 0.3, seed=0))
     model = fc.UserGaussian(0.5, 1e-5)
-    kept = [fc.run(fc.Auto(epsilon=0.5), place, model, randomness=fc.Simulated(k)).artifact for k in range(12)]
+    kept = [fc.run(fc.Auto(), place, model, randomness=fc.Simulated(k)).artifact for k in range(12)]
     assert sum(isinstance(artifact, fc.Identity) for artifact in kept) >= 8
     assert all("noise" in artifact.reason for artifact in kept if isinstance(artifact, fc.Identity))
 
@@ -207,6 +207,7 @@ def test_a_run_tells_it_what_it_may_spend() -> None:
         assert quiet == loud
     assert fc.UserGaussian(2.0, 1e-5).tell(fc.Auto(0.5, "record")) == fc.Auto(0.5, "record")  # what was said stays
     assert fc.DistributedDP(2.0, 1e-5).tell(fc.Auto(unit="client")) == fc.Auto(2.0, "client")
+    assert fc.SourceLaplace(2.0).tell(fc.Auto(0.5)) == fc.Auto(0.5, "record", "client")
 
 
 def test_whoever_holds_it_shares_the_budget_with_it() -> None:

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcalib as fc
+from fedcalib.answer import Answer
+from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.queries.temperature_scores import TemperatureScores
 from fedcalib.records import softmax
@@ -101,6 +103,27 @@ def test_a_verdict_in_doubt_changes_nothing_and_says_so() -> None:
     kept = [fc.run(method, fc.InProcess(data), privacy, randomness=fc.Simulated(k)).artifact for k in range(5)]
     assert [artifact.temperature for artifact in kept].count(1.0) >= 4
     assert any("noise" in artifact.warning for artifact in kept)
+
+
+def heard(turn: float, noise: float) -> Temperature:
+    """What the method makes of a clean vote that turns there, in the logarithm of 1 / T, known to be so noisy."""
+    flow = fc.BoundedTemperature().protocol(fc.Schema(4, 200))
+    query = next(flow)
+    sums = 200 * np.tanh((np.log(query.inverses) - turn) / 0.5)
+    with pytest.raises(StopIteration) as end:
+        flow.send(Answer.of(query, sums, np.full(len(sums), noise**2), None))
+    found: Temperature = end.value.value
+    return found
+
+
+def test_a_call_for_a_sharper_model_has_to_stand_out_more() -> None:
+    sharper, softer = (
+        [width for width in range(5, 200, 5) if heard(turn, width).temperature != 1.0] for turn in (0.2, -0.2)
+    )
+    assert softer == list(range(5, max(softer) + 1, 5))  # heard up to some noise, and not beyond
+    assert 0 < 1.3 * max(sharper) < max(softer)
+    assert heard(0.2, 5).temperature < 0.9
+    assert heard(-0.2, 5).temperature > 1.1
 
 
 def test_nobody_has_anything_to_say() -> None:

@@ -68,10 +68,9 @@ class Auto(Method[Calibrator]):
             raise InputError(f"Expected typical records above 0, or None, found {self.typical_records}.")
 
     def within(self, budget: Budget) -> Auto:
-        """Know what a run may spend, on whom, and who adds the noise, unless this was said before."""
-        if self.epsilon is not None:
-            return self
-        return replace(self, epsilon=budget.epsilon, unit=self.unit or budget.unit, alone=budget.alone)
+        """Know what a run may spend, on whom, and who adds the noise, as far as this was not said before."""
+        epsilon, unit, alone = self.epsilon or budget.epsilon, self.unit or budget.unit, self.alone or budget.alone
+        return replace(self, epsilon=epsilon, unit=unit, alone=alone)
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Hold the stages' conversations, each after the calibrators so far."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, log
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from fedcalib.method import Flow, Method
 from fedcalib.methods.one_shot_temperature import DROWNED
 from fedcalib.queries.temperature_scores import TemperatureScores
 from fedcalib.records import Schema
+
+_LEAN: Final = 4 / 3  # times the doubt that a call for a sharper model has to stand out by
 
 
 @final
@@ -29,8 +31,8 @@ class BoundedTemperature(Method[Temperature]):
     exact sums it is near the pooled optimum, not at it: the price is a small bias where clients are few and tiny.
 
     Where the vote may as well turn at T = 1, within `doubt` standard deviations of the noise, the model is left as it
-    is, with a warning. `cut` and `quiet` are those of `TemperatureScores`; `weight` is this method's share of a
-    pipeline's budget.
+    is, with a warning. Votes of small clients lean toward sharper models, so that has to stand out more. `cut` and
+    `quiet` are those of `TemperatureScores`; `weight` is this method's share of a pipeline's budget.
     """
 
     points: int = 8
@@ -38,7 +40,7 @@ class BoundedTemperature(Method[Temperature]):
     highest: float = 4.0
     cut: float = 2.0
     quiet: float = 2.0
-    doubt: float = 2.5
+    doubt: float = 3.0
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -51,14 +53,8 @@ class BoundedTemperature(Method[Temperature]):
         query = TemperatureScores(tuple(np.exp(grid).tolist()), self.cut, self.quiet, self.weight)
         answer = yield query
         vote = Vote(grid, answer["score"], float(answer.variance("score")[0]), schema.clients)
-        if not self._stands_out(vote):
-            return Temperature(1.0, DROWNED)
-        if vote.fits:
-            return Temperature(exp(-vote.turn(-USUAL, SPREAD)))
-        return Temperature(exp(-crossing(grid, vote.sums, vote.noise, 0.0)))
-
-    def _stands_out(self, vote: Vote) -> bool:
-        """Ask the shape that votes have, or a free curve where they do not have it."""
-        if vote.fits:
-            return vote.stands_out(0.0, self.doubt)
-        return stands_out(vote.places, vote.sums, vote.noise, self.doubt)
+        # the shape that votes have says where this one turns, or a free curve where it has another
+        turn = vote.turn(-USUAL, SPREAD) if vote.fits else crossing(grid, vote.sums, vote.noise, 0.0)
+        doubt = self.doubt * (_LEAN if turn > 0 else 1.0)
+        clear = vote.stands_out(0.0, doubt) if vote.fits else stands_out(grid, vote.sums, vote.noise, doubt)
+        return Temperature(exp(-turn)) if clear else Temperature(1.0, DROWNED)
