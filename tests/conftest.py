@@ -10,7 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: small products on
 import pytest
 from hypothesis import settings
 
-settings.register_profile("fedcalib", deadline=None)  # a busy machine is not a failure
+# a busy machine is not a failure, and what one machine passes another passes; FEDCALIB_FUZZ looks elsewhere each time
+settings.register_profile("fedcalib", deadline=None, derandomize="FEDCALIB_FUZZ" not in os.environ)
 settings.load_profile("fedcalib")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedcalib.errors import InputError
@@ -107,6 +107,8 @@ def test_a_paired_difference_decides_where_intervals_overlap() -> None:
 finite = st.floats(-10, 10)
 
 
+@example(0.0, 5e-324, 0.0, 0.0)  # an interval whose half is no number
+@example(-1e308, 1e308, 0.0, 0.0)  # and one whose width is none
 @given(finite, finite, finite, finite)
 def test_marks_stay_on_the_small_plot_in_their_order(a: float, b: float, c: float, d: float) -> None:
     low, high = sorted((a, b))

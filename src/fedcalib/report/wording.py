@@ -57,10 +57,10 @@ def count(value: Count) -> str:
 
 def decimals_for(column: Iterable[Measured | None]) -> int:
     """Choose one number of decimals for a whole column, so that its points align: two to four."""
-    widths = [high - low for _, low, high in map(parts, column) if high > low]
-    if not widths:
+    halves = [half for _, low, high in map(parts, column) if 0 < (half := (high - low) / 2) < math.inf]
+    if not halves:
         return 4
-    return min(4, max(2, 1 - math.floor(math.log10(min(widths) / 2))))
+    return min(4, max(2, 1 - math.floor(math.log10(min(halves)))))
 
 
 def compact(value: float) -> str:
