@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import fedcalib as fc
@@ -65,6 +68,29 @@ def test_loading_an_artifact_needs_numpy_only(tmp_path: Path) -> None:
     path = Temperature(2.0).save(tmp_path / "t.json")
     code = f"import fedcalib, numpy; a = fedcalib.load({str(path)!r}); assert a(numpy.array([0.9])) < 0.9"
     assert not HEAVY & imported(code)
+
+
+def test_every_import_is_declared() -> None:
+    """What is installed only because something else needs it goes away when that something changes its mind."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: words for name, words in project["optional-dependencies"].items() if name not in ("dev", "bench")}
+    declared = {_plain(words) for group in (project["dependencies"], *extras.values()) for words in group}
+    belongs, known = packages_distributions(), {*sys.stdlib_module_names, "fedcalib"}
+    named = {name for path in Path(fc.__file__).parent.rglob("*.py") for name in _imports(path)} - known
+    assert "numpy" in named
+    assert not {name for name in named if not declared & {_plain(found) for found in belongs.get(name, [name])}}
+
+
+def _plain(words: str) -> str:
+    """Name a distribution without its bounds and extras, as the index compares names."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", words)[0]).lower()
+
+
+def _imports(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    whence = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.split(".")[0] for name in plain | whence}
 
 
 def test_every_class_is_abstract_or_final() -> None:
