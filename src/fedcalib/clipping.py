@@ -6,17 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedcalib.errors import InputError
 from fedcalib.query import ClientTerms, Query
+from fedcalib.rows import finite
 from fedcalib.types import Floats, Ints
 
 
 def norms(query: Query, terms: ClientTerms) -> Floats:
-    """Give the L2 norm of each client's blocks, (clients, blocks)."""
-    if not np.isfinite(terms.value).all():
-        raise InputError("Expected finite terms, found NaN or infinity; nothing was sent. Check the client's records.")
+    """Take the L2 norm of each client's blocks, (clients, blocks); entries that are no finite numbers count as zero."""
     with np.errstate(over="ignore", under="ignore"):  # a norm too large for a float is infinite, and cut to zero
-        squares = np.bincount(_place(query, terms), terms.value**2, terms.clients * len(query.blocks))
+        squares = np.bincount(_place(query, terms), finite(terms.value) ** 2, terms.clients * len(query.blocks))
     return np.sqrt(squares).reshape(terms.clients, len(query.blocks))
 
 
@@ -30,7 +28,7 @@ def clipped(query: Query, terms: ClientTerms, clips: Mapping[str, float], *, sep
         factors = np.minimum(np.array([clips[name] for name in query.blocks]) / norms(query, terms), 1.0)
     if not separate:
         factors = np.broadcast_to(factors.min(axis=1, keepdims=True), factors.shape)
-    shrunk: Floats = terms.value * factors.reshape(-1)[_place(query, terms)]
+    shrunk: Floats = finite(terms.value) * factors.reshape(-1)[_place(query, terms)]
     return shrunk
 
 

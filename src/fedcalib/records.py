@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.types import Array, Floats, Ints
 
+FARTHEST: Final = 1e30  # beyond any model's logits; exp(-1e30 / T) is 0 for any temperature T that is fitted
 CHUNK = 1 << 15  # records handled at once: large enough to vectorise, small enough to stay in cache
 
 
@@ -21,6 +22,22 @@ def softmax(logits: Floats) -> Floats:
     exponentials: Floats = np.exp(shifted, out=shifted)
     exponentials /= exponentials.sum(axis=-1, keepdims=True)
     return exponentials
+
+
+def within_reach(logits: Floats) -> Floats:
+    """Move records with a logit beyond `FARTHEST` so that their largest is 0, and cut them at -`FARTHEST`.
+
+    Differences of finite logits can be infinite, and zero times infinity is no number; here they stay finite, and the
+    probabilities the same. Logits that are no numbers, as from features that are none, count as 0. Other records stay
+    as they are.
+    """
+    if logits.min(initial=0.0) >= -FARTHEST and logits.max(initial=0.0) <= FARTHEST:  # false with NaN
+        return logits
+    odd = ~(np.abs(logits) <= FARTHEST).all(axis=1)
+    moved, far = logits.copy(), np.nan_to_num(logits[odd])
+    with np.errstate(over="ignore"):
+        moved[odd] = np.maximum(far - far.max(axis=1, keepdims=True), -FARTHEST)
+    return moved
 
 
 def log_probs(probs: Floats) -> Floats:
@@ -109,12 +126,12 @@ class Records:
     @cached_property
     def probs(self) -> Floats:
         """Give the probabilities, (n, classes)."""
-        return softmax(self.given) if self.are_logits else self.given
+        return softmax(self.logits) if self.are_logits else self.given
 
     @cached_property
     def logits(self) -> Floats:
-        """Give the logits, (n, classes): those given, or log-probabilities."""
-        return self.given if self.are_logits else log_probs(self.given)
+        """Return the logits, (n, classes): those given, or log-probabilities; always finite, as are differences."""
+        return within_reach(self.given) if self.are_logits else log_probs(self.given)
 
     @property
     def score(self) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -44,7 +44,7 @@ class Rows:
             counts: Array = np.bincount(cells, minlength=size)
             return counts if scale is None else counts * scale.astype(np.int64)
         weights = values if scale is None else np.trunc(values * scale[cells])
-        summed: Array = np.bincount(cells, weights=weights, minlength=size)
+        summed: Array = _summed(weights, lambda terms: np.bincount(cells, weights=terms, minlength=size))
         return summed if scale is None else summed.astype(np.int64)
 
     def dense(self, size: int) -> Floats:
@@ -58,15 +58,28 @@ class Rows:
         return matrix[:, :size]
 
 
+def finite(values: Floats) -> Floats:
+    """Read what is no finite number as zero, so that whoever adds it adds nothing and stays within every bound."""
+    if np.isfinite(values).all():
+        return values
+    cleaned: Floats = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    return cleaned
+
+
+def _summed(values: Floats, add: Callable[[Floats], Array]) -> Array:
+    """Add values up, and once more without those that are no finite numbers if the sum shows that there are any."""
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        total = add(values)
+    return total if np.isfinite(total).all() else add(finite(values))
+
+
 def dense_sum(values: Floats | None, scale: Floats | None) -> Array:
     """Add up rows that touch every cell, (size,)."""
     if values is None:
         raise InputError("Expected values for rows that touch every cell, found none.")
-    if scale is None:
-        plain: Array = values.sum(axis=0, dtype=np.float64)
-        return plain
-    whole: Array = np.trunc(values.astype(np.float64) * scale).sum(axis=0).astype(np.int64)
-    return whole
+    terms = values if scale is None else np.trunc(values.astype(np.float64) * scale)
+    total = _summed(terms, lambda rows: np.asarray(rows.sum(axis=0, dtype=np.float64)))
+    return total if scale is None else total.astype(np.int64)
 
 
 @final
@@ -99,11 +112,11 @@ def coordinates(rows: Rows, owner: Ints, clients: int, size: int) -> ClientTerms
         kept = np.asarray(cells).reshape(-1) >= 0
         keys, values = keys[kept], values[kept]
     if clients * size <= 8 * max(len(keys), CHUNK):  # dense is faster and no larger than the entries themselves
-        summed: Floats = np.bincount(keys, weights=values, minlength=clients * size).astype(np.float64)
+        summed = _summed(values, lambda terms: np.bincount(keys, weights=terms, minlength=clients * size))
         found = np.flatnonzero(summed)
         return ClientTerms(clients, found // size, found % size, summed[found])
     found, inverse = np.unique(keys, return_inverse=True)
-    summed = np.bincount(inverse.reshape(-1), weights=values, minlength=len(found)).astype(np.float64)
+    summed = _summed(values, lambda terms: np.bincount(inverse.reshape(-1), weights=terms, minlength=len(found)))
     return ClientTerms(clients, found // size, found % size, summed)
 
 

@@ -14,6 +14,7 @@ from tests.strategies import federations
 import fedcalib as fc
 from fedcalib import accounting, catalogue, wire
 from fedcalib.accounting import SampledGaussian, rho_for
+from fedcalib.clipping import clipped, norms
 from fedcalib.errors import InputError, RefusedError, TooFewClients
 from fedcalib.loop import Runtime, Step, Total
 from fedcalib.privacy.ring import unwrap
@@ -21,7 +22,7 @@ from fedcalib.privacy.user_gaussian import ClippedGaussian
 from fedcalib.queries.histogram import LabelHistogram
 from fedcalib.queries.reliability import Losses, TopLabelTable
 from fedcalib.queries.temperature import TemperatureCurve
-from fedcalib.query import Join
+from fedcalib.query import ClientTerms, Join
 
 QUERIES = [LabelHistogram(3, 4), TopLabelTable(5), Losses(6.0), TemperatureCurve((0.5, 1.0, 2.0), 10.0)]
 JOINED = Join(tuple(QUERIES))
@@ -251,7 +252,18 @@ def test_options_are_checked(wrong):
         fc.UserGaussian(**{"epsilon": 1.0, "delta": 1e-5, **wrong})
 
 
-def test_a_term_that_is_not_a_number_is_not_sent():
+@pytest.mark.parametrize("clients", [1, 2])
+def test_a_term_that_is_not_a_number_counts_as_nothing(clients):
+    """A refusal would tell that somebody holds such a record."""
     query = Values(clip=1.0)
-    with pytest.raises(InputError, match="nothing was sent"):
-        served(fc.UserGaussian(1.0, 1e-5), query).gather(query, with_values([0.1, np.nan]), fc.Simulated(0))
+    mechanism = served(fc.UserGaussian(1.0, 1e-5), query)
+    held = [with_values([0.1, value], clients) for value in (np.nan, 0.0)]
+    broken, clean = (mechanism.exact(query, federation, fc.Simulated(0)) for federation in held)
+    assert broken.tolist() == clean.tolist()
+
+
+def test_a_client_whose_vector_is_no_number_sends_nothing():
+    terms = ClientTerms(2, np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([np.nan, 3.0, -np.inf]))
+    query = Values(2)
+    assert norms(query, terms).tolist() == [[3.0], [0.0]]
+    assert clipped(query, terms, {"values": 1.5}).tolist() == [0.0, 1.5, 0.0]

@@ -59,12 +59,17 @@ def grid(block: Block) -> float:
 def grid_total(query: Query, federation: Federation, randomness: Randomness, scales: Mapping[str, float]) -> Ints:
     """Sum terms on the integer grid, each cut toward zero on its own, and refuse what the ring cannot hold."""
     total: Array = query.total(federation, randomness, query.spread(scales))
-    largest = np.abs(total).max(initial=0)
-    if largest >= LARGEST:
+    if not _fits(total):
         raise RefusedError(
-            f"Expected sums below 2^62 grid steps, found {largest:.3g}; the message was not sent. Use a coarser scale."
+            f"Expected sums below 2^62 grid steps, found {total.min():.3g} to {total.max():.3g}; the message was not "
+            "sent. Use a coarser scale."
         )
     return total.astype(np.int64)
+
+
+def _fits(total: Array) -> bool:
+    """Compare both ends, since the lowest integer has no absolute value; NaN does not fit."""
+    return bool(total.min(initial=0) > -LARGEST and total.max(initial=0) < LARGEST)
 
 
 def noise_a_block(query: Query, widths: Mapping[str, float], draw: Callable[[float, int], Ints]) -> Ints:
@@ -82,7 +87,7 @@ def wrap(values: Ints) -> Words:
 def unwrap(words: Words, query: Query, scales: Mapping[str, float]) -> Floats:
     """Centre ring elements around zero and take the scale out again."""
     centred: Ints = np.ascontiguousarray(words, dtype=np.uint64).view(np.int64)
-    if np.abs(centred.astype(np.float64)).max(initial=0) >= LARGEST:
+    if not _fits(centred):
         raise RefusedError("Expected a total below 2^62 grid steps, found one beyond; a client overflowed the ring.")
     values: Floats = centred / query.spread(scales)
     return values

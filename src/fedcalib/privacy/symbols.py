@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.privacy.encoders import Encoder
+from fedcalib.rows import finite
 from fedcalib.types import Floats, Ints
 
 
@@ -104,14 +105,20 @@ class SignedCell(Symbols):
         return 2 * self.cells
 
     def draw(self, entries: Entries, generator: np.random.Generator) -> Ints:
-        """Lay a record's entries end to end on [0, l1) and see where a uniform point falls."""
-        sizes = np.abs(entries.value)
-        before = np.concatenate([[0.0], np.cumsum(sizes)])
-        first = before[np.searchsorted(entries.row, np.arange(entries.records))]
-        point = (first + self.l1 * generator.random(entries.records))[entries.row]
-        hit = (before[:-1] <= point) & (point < before[1:])
+        """Lay a record's entries end to end on [0, l1) and see where a uniform point falls.
+
+        Each record's are added up on their own, so that no record's symbol depends on another record.
+        """
+        first = np.searchsorted(entries.row, np.arange(entries.records))
+        place = np.arange(len(entries.row)) - first[entries.row]
+        sizes = np.zeros((entries.records, int(place.max(initial=-1)) + 1))
+        sizes[entries.row, place] = np.abs(finite(entries.value))
+        point = self.l1 * generator.random(entries.records)
+        passed = (np.cumsum(sizes, axis=1) <= point[:, None]).sum(axis=1)
+        hit = np.flatnonzero(passed < sizes.shape[1])
+        entry = first[hit] + passed[hit]
         chosen = np.full(entries.records, -1, dtype=np.int64)
-        chosen[entries.row[hit]] = 2 * entries.cell[hit] + (entries.value[hit] > 0)
+        chosen[hit] = 2 * entries.cell[entry] + (entries.value[entry] > 0)
         return chosen
 
     def read(self, encoder: Encoder, reported: Ints, reports: int, records: int) -> tuple[Floats, Floats]:
@@ -152,7 +159,7 @@ class Coordinate(Symbols):
         """Draw the cell, then round its value to a sign at random."""
         cell = generator.integers(self.cells, size=entries.records)
         here = entries.cell == cell[entries.row]
-        value = np.bincount(entries.row[here], entries.value[here], entries.records) / self.linf
+        value = np.bincount(entries.row[here], finite(entries.value[here]), entries.records) / self.linf
         plus = generator.random(entries.records) < (1 + value) / 2
         return np.asarray(2 * cell + plus, dtype=np.int64)
 

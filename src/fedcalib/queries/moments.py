@@ -95,14 +95,17 @@ class ClassMoments(RecordQuery):
             yield ClientTerms(1, np.zeros(len(found), dtype=np.int64), found, sums[found])
 
     def _unit(self, records: Records) -> Floats:
-        """Represent, shift and cut features, (n, features)."""
-        g = self.representation.of(records)
+        """Represent, shift and cut features, (n, features); a record whose length is no finite number has none."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            g = self.representation.of(records)
         if g.shape[1] != self.features:
             raise InputError(f"Expected {self.features} features a record, found {g.shape[1]}.")
-        if self.shift is not None:
-            g = g - np.array(self.shift)
-        length = np.linalg.norm(g, axis=1, keepdims=True)
-        cut: Floats = g / np.where(length > self.radius, length / _CUT, self.radius)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.shift is not None:
+                g = g - np.array(self.shift)
+            length = np.linalg.norm(g, axis=1, keepdims=True)
+            cut: Floats = g / np.where(length > self.radius, length / _CUT, self.radius)
+        cut[~np.isfinite(length[:, 0])] = 0.0
         return cut
 
     def _products(self, g: Floats) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 from fedcalib.federation import Federation
 from fedcalib.query import ClientQuery, ClientTerms
 from fedcalib.randomness import Randomness
+from fedcalib.rows import finite
 from fedcalib.types import Array, Floats
 
 
@@ -28,4 +29,4 @@ def by_client(query: ClientQuery, federation: Federation, randomness: Randomness
 
 def _each(query: ClientQuery, federation: Federation, randomness: Randomness) -> Iterator[Floats]:
     for client, records in enumerate(federation.clients()):
-        yield query.term(records, randomness.derive("term", client).generator())
+        yield finite(query.term(records, randomness.derive("term", client).generator()))

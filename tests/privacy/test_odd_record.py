@@ -1,0 +1,195 @@
+"""One record that no model would score so, with huge logits or features that are no numbers, stays within its bound."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.privacy.questions import served
+
+import fedcalib as fc
+from fedcalib import wire
+from fedcalib.errors import RefusedError
+from fedcalib.federation import Federation
+from fedcalib.methods.ccvr import ClosedForm
+from fedcalib.privacy.encoders import Unary
+from fedcalib.privacy.local import Coder, RandomisedReports
+from fedcalib.privacy.ring import LARGEST, grid, grid_total, unwrap
+from fedcalib.privacy.symbols import Entries, SignedCell
+from fedcalib.queries.moments import ClassMoments
+from fedcalib.queries.shift import ClippedLosses, ConfidenceGaps
+from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope
+from fedcalib.queries.temperature_scores import TemperatureScores
+from fedcalib.query import Query
+from fedcalib.records import FARTHEST
+from fedcalib.rows import Rows, coordinates
+
+INVERSES = (0.25, 0.5, 1.0, 1.4)
+QUERIES: list[Query] = [
+    TemperatureCurve(INVERSES, 3.0),
+    TemperatureSlope(1.0, 3.0, 3),
+    TemperatureScores(INVERSES),
+    ConfidenceGaps((0.7, 1.0, 4.0)),
+    ClippedLosses((0.7, 1.0, 4.0), 5.0),
+    ClassMoments(3, 2, 1.0),
+    ClassMoments(3, 2, 1.0, shift=(-1e308, 0.0), diagonal=True),
+]
+METHODS = [fc.OneShotTemperature(), fc.BoundedTemperature(), fc.Auto(), fc.CCVR(2, ClosedForm(), radius=1.0)]
+MODELS = [
+    fc.SourceLaplace(1.0),
+    fc.DistributedDP(1.0),
+    fc.UserGaussian(1.0, 1e-5, clip=10.0),
+    fc.LocalDP(8.0),
+]
+ODD_LOGITS = [
+    np.array([[1e308, -1e308, 0.0]]),
+    np.array([[-1.7e308, -1.7e308, 1.7e308]]),
+]
+ODD_FEATURES = [[np.nan, 1.0], [np.inf, 1.0], [np.inf, -np.inf], [1e308, 1e308]]
+HUGE = st.floats(-1.7e308, 1.7e308, allow_subnormal=False)
+
+
+def ordinary(records: int, seed: int = 0) -> fc.Records:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=records)
+    return fc.Records.of_logits(2 * rng.normal(size=(records, 3)), labels, features=rng.normal(size=(records, 2)))
+
+
+def odd(logits: object = ODD_LOGITS[0], features: object = (np.nan, np.inf), label: int = 1) -> fc.Records:
+    return fc.Records.of_logits(logits, [label], features=np.array([features]))
+
+
+@cache
+def many(extra: bool) -> Federation:
+    """Enough clients for every method to ask; one of them may hold the odd record and nothing else."""
+    clients = [ordinary(60, seed) for seed in range(40)]
+    return Federation.of([*clients, odd() if extra else ordinary(0)])
+
+
+def check_encoded(query: Query, records: fc.Records) -> None:
+    """One unit's term on the grid is within the bound of every block."""
+    scales = {name: grid(block) for name, block in query.blocks.items()}
+    steps = grid_total(query, Federation.of([records]), fc.Simulated(0), scales)
+    for name, part in query.split(steps.astype(np.float64) / query.spread(scales)).items():
+        bound = query.blocks[name].bound
+        assert np.abs(part).sum() <= bound.l1 * (1 + 1e-9)
+        assert np.linalg.norm(part.reshape(-1)) <= bound.l2 * (1 + 1e-9)
+        assert np.abs(part).max() <= bound.linf
+
+
+@pytest.mark.parametrize("logits", ODD_LOGITS, ids=["1e308", "1.7e308"])
+@pytest.mark.parametrize("label", [0, 1, 2])
+@pytest.mark.parametrize("query", QUERIES[:3], ids=repr)
+def test_huge_logits_stay_within_the_bound(query, logits, label):
+    check_encoded(query, odd(logits, (0.5, 0.5), label))
+
+
+@pytest.mark.parametrize("features", ODD_FEATURES, ids=repr)
+@pytest.mark.parametrize("query", QUERIES[-2:], ids=repr)
+def test_features_that_are_no_numbers_stay_within_the_bound(query, features):
+    check_encoded(query, odd([[0.0, 1.0, 2.0]], features))
+
+
+@settings(max_examples=60, deadline=None)
+@given(logits=st.lists(HUGE, min_size=3, max_size=3), features=st.lists(st.floats(), min_size=2, max_size=2))
+def test_any_record_that_passes_the_door_stays_within_the_bound(logits, features):
+    for query in QUERIES:
+        check_encoded(query, odd([logits], features))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_a_run_with_an_odd_record_goes_like_one_without(method, model):
+    if isinstance(model, fc.LocalDP) and isinstance(method, fc.BoundedTemperature):
+        pytest.skip("LocalDP has no questions about whole clients")
+    largest = []
+    for extra in (False, True):
+        result = fc.run(method, fc.InProcess(many(extra)), model, randomness=fc.Simulated(3))
+        answers = [wire.decode(line["value"]) for line in result.transcript.lines if line["state"] == "answered"]
+        largest.append(max((np.abs(answer).max() for answer in answers), default=0.0))
+    assert largest[1] <= 2 * largest[0] + 20
+
+
+@pytest.mark.parametrize("query", [QUERIES[0], QUERIES[1], QUERIES[5]], ids=repr)
+@pytest.mark.parametrize("model", MODELS[:3], ids=repr)
+def test_an_odd_record_moves_a_share_by_its_bound_at_most(model, query):
+    mechanism = served(model, query)
+    with_it, without = (mechanism.gather(query, many(extra), fc.Simulated(1)) for extra in (True, False))
+    moved = (with_it.view(np.int64) - without.view(np.int64)) / query.spread(mechanism.scales)
+    for name, part in query.split(moved).items():
+        assert np.linalg.norm(part.reshape(-1)) <= query.blocks[name].bound.l2 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("query", [TemperatureCurve(INVERSES, 3.0), ClassMoments(3, 2, 1.0)], ids=repr)
+def test_the_reports_of_other_records_stay_the_same(query):
+    usual = odd([[50.0, -50.0, 0.0]], (0.0, 0.0))  # as wrong as the odd one, and as silent: coins stay in step
+    coders = {name: Coder(SignedCell(block.size, block.bound.l1), Unary(8.0)) for name, block in query.blocks.items()}
+    reports = [
+        RandomisedReports(coders).reports(query, fc.Records.concatenate([first, ordinary(300)]), fc.Simulated(0))
+        for first in (usual, odd())
+    ]
+    np.testing.assert_array_equal(reports[0][1:], reports[1][1:])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_a_record_draws_its_symbol_alone(value):
+    def drawn(second: float) -> np.ndarray:
+        values = np.tile([0.5, -0.7], 50)
+        values[2] = second
+        entries = Entries(50, np.repeat(np.arange(50), 2), np.tile([0, 1], 50), values)
+        return SignedCell(2, 2.0).draw(entries, np.random.default_rng(0))
+
+    np.testing.assert_array_equal(np.delete(drawn(0.3), 1), np.delete(drawn(value), 1))
+    assert (drawn(0.3) >= 0).sum() > 20
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("cells", [None, np.array([[0, 1], [1, 0], [0, -1]])], ids=["dense", "sparse"])
+def test_what_is_no_number_adds_nothing_and_takes_nothing_along(cells, value):
+    clean = np.array([[1.5, 2.5], [0.0, 0.25], [4.0, 8.0]])
+    broken = clean.copy()
+    broken[1, 0] = value
+    for scale in (None, np.array([2.0, 4.0])):
+        assert Rows(cells, broken).sum(2, scale).tolist() == Rows(cells, clean).sum(2, scale).tolist()
+    for size in (2, 1 << 20):  # the second takes the way of sparse sums
+        rows = [Rows(np.array([[0, 1], [1, 0], [0, 1]]), values) for values in (broken, clean)]
+        found = [coordinates(each, np.array([0, 0, 1]), 2, size) for each in rows]
+        assert found[0].value.tolist() == found[1].value.tolist()
+
+
+@pytest.mark.parametrize("total", [np.iinfo(np.int64).min, np.nan])
+def test_the_grid_refuses_what_does_not_fit_at_either_end(total, monkeypatch):
+    query = TemperatureSlope(1.0, 3.0, 3)
+    monkeypatch.setattr(TemperatureSlope, "total", lambda *_: np.array([0, total]))
+    with pytest.raises(RefusedError, match="below 2\\^62"):
+        grid_total(query, Federation.of([ordinary(1)]), fc.Simulated(0), {"slope": 1.0, "bend": 1.0})
+
+
+@pytest.mark.parametrize("total", [np.iinfo(np.int64).min, -LARGEST, LARGEST])
+def test_a_ring_sum_is_refused_at_either_end(total):
+    words = np.array([0, total], dtype=np.int64).view(np.uint64)
+    with pytest.raises(RefusedError, match="overflowed the ring"):
+        unwrap(words, TemperatureSlope(1.0, 3.0, 3), {"slope": 1.0, "bend": 1.0})
+
+
+def test_logits_up_to_the_limit_are_kept_as_they_are():
+    given = np.array([[FARTHEST, -FARTHEST, 0.1], [1e9, 1e9 + 1, 3.0]])
+    assert fc.Records.of_logits(given, [0, 1]).logits is given
+
+
+def test_logits_beyond_the_limit_keep_their_probabilities_and_leave_other_records_alone():
+    given = np.array([[0.1, 0.2, 0.3], [1e308, -1e308, 1e308], [5e30, -1.0, 2.0]])
+    records = fc.Records.of_logits(given, [0, 1, 2])
+    assert records.given is given
+    assert records.logits[0].tolist() == given[0].tolist()
+    assert records.logits[1:].tolist() == [[0.0, -FARTHEST, 0.0], [0.0, -FARTHEST, -FARTHEST]]
+    assert records.probs[1:].tolist() == [[0.5, 0.0, 0.5], [1.0, 0.0, 0.0]]
+
+
+def test_logits_of_a_head_on_features_that_are_no_numbers_are_finite():
+    records = fc.Records(np.array([[np.nan, 1.0, np.inf], [0.5, 0.25, 0.0]]), np.array([0, 1]), True)
+    assert records.logits.tolist() == [[-FARTHEST, -FARTHEST, 0.0], [0.5, 0.25, 0.0]]
+    assert np.isfinite(records.probs).all()
