@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit bench bench-maddock e2e fuzz clean
+.PHONY: demo test lint types unit snapshots bench bench-maddock e2e fuzz clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -22,6 +22,10 @@ types: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+# Write tests/snapshots anew; WORDS=1 writes sentences only and leaves figures as they are
+snapshots: $(VENV)/.dev
+	$(BIN)/python -m tests.snapshots.rewrite $(if $(WORDS),--words)
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
