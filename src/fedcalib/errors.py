@@ -4,7 +4,7 @@
     ├── InputError         data, a file or an option is not what was expected
     ├── RefusedError       a privacy model cannot serve a query
     ├── PlanError          a method broke the rule that questions do not depend on answers
-    ├── TranscriptError    a transcript does not belong to this run, or is damaged
+    ├── TranscriptError    a transcript does not belong to this run, is damaged, or is in use
     ├── WireError          a message or a saved file does not decode
     ├── BudgetError        a ledger has too little left
     ├── LedgerError        a ledger cannot be read or written, or was tampered with
@@ -34,7 +34,7 @@ class PlanError(FedcalibError):
 
 
 class TranscriptError(FedcalibError):
-    """A transcript does not belong to this run, or is damaged."""
+    """A transcript does not belong to this run, is damaged, or is in use by another run."""
 
 
 class WireError(FedcalibError):

@@ -151,7 +151,7 @@ def run(
     """Hold a method's conversation with the clients of a runtime under a privacy model.
 
     With a transcript file, a run that was cut short goes on where it stopped: answered queries are recalled from the
-    file and nobody is asked twice.
+    file and nobody is asked twice. The file is locked until the run ends: another run on it is refused.
     """
     agreed = Agreement.of(method, privacy, participation or Everyone(), runtime.schema)
     return conduct(
@@ -170,12 +170,25 @@ def conduct(
     watch: Callable[[Progress], None] | None = None,
 ) -> Result[T]:
     """Run what was agreed."""
-    source = randomness or Secure()
+    with Transcript.open(transcript) as log:
+        source = randomness or Secure()
+        return _conduct(agreed, runtime, log, source, ledger=ledger, account=account, watch=watch)
+
+
+def _conduct(
+    agreed: Agreement[T],
+    runtime: Runtime,
+    log: Transcript,
+    source: Randomness,
+    *,
+    ledger: Debits | None,
+    account: str,
+    watch: Callable[[Progress], None] | None,
+) -> Result[T]:
     plan, cohort, drawn, mechanisms = agreed.plan, agreed.cohort, agreed.participation, agreed.mechanisms
     spending = replace(agreed.spending, simulation=source.simulated)
     if source.simulated:
         spending = replace(spending, statement=f"Simulation: not private. It would be: {spending.statement}")
-    log = Transcript.open(transcript)
     header = log.begin(_header(agreed, source))
     name = str(header["run"])
     once = drawn.appearances(len(plan.queries)) == 1

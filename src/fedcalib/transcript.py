@@ -4,6 +4,9 @@ The first line is a header that names the run and what it does. Each query has a
 before anything is sent, and a line "answered" after. Reading the file back *is* resuming: answered queries are
 recalled, never asked again, so nothing is spent twice and no noise is averaged away. A query that was asked and not
 answered counts as spent, and asking it again is a new attempt.
+
+A run locks its transcript before it reads it: two runs on one file would both find a query unanswered, and both release
+an answer for one debit. The lock is the kernel's (flock), so it ends with the process, however the process ends.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, final
+from typing import Any, BinaryIO, final
 
 import numpy as np
 
@@ -35,16 +38,41 @@ class Transcript:
 
     path: Path | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
+    _lock: BinaryIO | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(cls, path: Path | str | None) -> Transcript:
-        """Read a transcript, or start one; None keeps it in memory."""
+        """Open a transcript for a run, and keep other runs out of it until `close`; None keeps it in memory."""
         if path is None:
             return cls()
         place = Path(path)
-        if not place.exists():
-            return cls(place)
-        return cls(place, _read(place))
+        lock = _locked(place)  # before reading: what another run still writes must not be taken for the whole
+        try:
+            return cls(place, _mended(place), lock)
+        except BaseException:
+            lock.close()
+            raise
+
+    @classmethod
+    def read(cls, path: Path | str) -> Transcript:
+        """Read a transcript without locking or changing its file; no run can go on from it."""
+        place = Path(path)
+        return cls(place, _read(place)[0] if place.exists() else [])
+
+    def close(self) -> None:
+        """Let other runs open the file; what was read and written stays in memory."""
+        if self._lock is not None:
+            import fcntl
+
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # closing alone leaves the lock with a process that was forked off
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> Transcript:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def begin(self, header: Mapping[str, Any]) -> Mapping[str, Any]:
         """Write the header of a new run, or check that an old one says the same; give back the old or new header."""
@@ -120,26 +148,73 @@ class Transcript:
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            text = json.dumps(line, sort_keys=True, allow_nan=False) + "\n"
             try:
-                descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-                with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
+                self._append(self.path, json.dumps(line, sort_keys=True, allow_nan=False) + "\n")
             except OSError as error:
-                raise TranscriptError(
-                    f"Expected to write {self.path}, found: {error.strerror}. Nothing was asked."
-                ) from error
+                raise _unwritable(self.path, error) from error
         self.lines.append(line)
 
+    def _append(self, path: Path, text: str) -> None:
+        if self._lock is None:
+            raise TranscriptError(f"The transcript {path} is not open for a run. Open it with Transcript.open first.")
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
+            if not os.path.samestat(os.fstat(file.fileno()), os.fstat(self._lock.fileno())):
+                raise TranscriptError(  # nobody holds the lock of the new file, so another run may be using it
+                    f"The transcript {path} was replaced while a run was using it. Nothing was asked. "
+                    "Put the old file back and run again."
+                )
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    """Read all whole lines; a half-written last line is what a crash leaves, and says nothing."""
+
+def _unwritable(path: Path, error: OSError) -> TranscriptError:
+    return TranscriptError(f"Expected to write {path}, found: {error.strerror}. Nothing was asked.")
+
+
+def _locked(path: Path) -> BinaryIO:
+    """Open a file, or make it, and lock it for as long as what is returned stays open."""
+    import fcntl
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = os.fdopen(_descriptor(path), "rb")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise _unlockable(path, error) from error
+    return file
+
+
+def _descriptor(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # writable, because network file systems lock no other
+    except OSError:
+        if not path.is_file():
+            raise
+        return os.open(path, os.O_RDONLY)  # a finished run can be read back from where nothing may be written
+
+
+def _unlockable(path: Path, error: OSError) -> TranscriptError:
+    if isinstance(error, BlockingIOError):
+        return TranscriptError(
+            f"The transcript {path} is in use by another run. Nothing was asked and nothing was spent. "
+            "Wait until that run has ended and start this one again, or give it another transcript."
+        )
+    return TranscriptError(
+        f"The transcript {path} cannot be locked: {error.strerror}. Nothing was asked and nothing was spent. "
+        "Keep the transcript on a local disk."
+    )
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """Read all whole lines, and the torn last line that a crash leaves, which says nothing."""
     lines = []
-    texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    for number, text in enumerate(texts[:-1], 1):
+    *texts, torn = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, text in enumerate(texts, 1):
         try:
             line = wire.parse(text)
         except WireError as error:
@@ -147,7 +222,13 @@ def _read(path: Path) -> list[dict[str, Any]]:
         if not isinstance(line, dict) or "state" not in line:
             raise TranscriptError(f"Expected a transcript in {path}, found line {number} to be something else.")
         lines.append(line)
-    if texts[-1]:  # cut the torn line off, so that the next one starts afresh
+    return lines, torn
+
+
+def _mended(path: Path) -> list[dict[str, Any]]:
+    """Read all whole lines, and cut a torn one off, so that the next one starts afresh."""
+    lines, torn = _read(path)
+    if torn:
         with path.open("r+b") as file:
-            file.truncate(len("\n".join(texts[:-1]).encode()) + (1 if lines else 0))
+            file.truncate(file.read().rfind(b"\n") + 1)
     return lines

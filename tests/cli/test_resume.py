@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import fedcalib as fc
 from tests.cli.conftest import Shell
 
 WORDS = ("calibrate", "scores.csv", "--method", "fed-bin", "--privacy", "distributed", "--epsilon", "1")
@@ -133,3 +134,16 @@ def test_a_damaged_transcript_is_refused(shell: Shell, scores: Path, home: Path)
     said = shell("evaluate", "scores.csv")
     assert said.code == 2
     assert "evaluation.jsonl" in said.err
+
+
+def test_a_transcript_in_use_is_refused_by_name(shell: Shell, scores: Path, home: Path) -> None:
+    """A program of one's own may have it open, which knows nothing of the lock on the state directory."""
+    assert shell(*WORDS, *MORE, "--out", "out").code == 0
+    path = next(home.glob("state/*/calibration.jsonl"))
+    whole = path.read_bytes()
+    with fc.Transcript.open(path):
+        said = shell(*WORDS, *MORE, "--out", "out")
+    assert said.code == 2
+    assert f"{path} is in use by another run" in said.json["error"]
+    assert path.read_bytes() == whole
+    assert shell(*WORDS, *MORE, "--out", "out").code == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedcalib as fc
+from fedcalib.errors import TranscriptError
 from fedcalib.job import Job
 from fedcalib.ledger import Ledger
 from fedcalib.runtimes.flower_server import serve, teller
@@ -56,3 +57,19 @@ def test_progress_tells_what_is_left_of_the_budget(tmp_path: Path) -> None:
     serve(job, places(DATA).runtime(state=folder), folder, tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "progress.jsonl").read_text().splitlines()]
     assert lines[0]["epsilon_left"] == 2.0
+
+
+def test_the_same_job_twice_at_once_is_one_run(tmp_path: Path) -> None:
+    job = Job("fed-bin", "distributed", 5, epsilon=1.0)
+    everybody = places(DATA, folder=tmp_path / "sites")
+    meddler = Meddler(everybody.transport(), lambda site, action, reply: reply)
+    out, folder = tmp_path / "out", tmp_path / "server" / job.key
+    with (
+        fc.Transcript.open(folder / "transcript.jsonl"),
+        pytest.raises(TranscriptError, match="in use by another run"),
+    ):
+        serve(job, Remote(meddler, everybody.directory, folder, 5), folder, out)
+    assert {action for _, action in meddler.heard} == {"hello"}
+    assert not (tmp_path / "server" / "ledger.db").exists()
+    serve(job, Remote(meddler, everybody.directory, folder, 5), folder, out)
+    assert (out / "result.json").exists()

@@ -22,7 +22,7 @@ class Replay(Runtime):
     @property
     def schema(self) -> Schema:
         """Read from the header how many classes and clients there were."""
-        lines = Transcript.open(self.path).lines
+        lines = Transcript.read(self.path).lines
         if not lines:
             raise TranscriptError(f"Expected the transcript of a run in {self.path}, found none.")
         return Schema(int(lines[0]["classes"]), int(lines[0]["clients"]))
