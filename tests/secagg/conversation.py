@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedcalib.secagg import Client, Directory, Identity, Plan, Policy, Server, Slot, Total, to_ring
+from fedcalib.secagg import Client, Directory, Identity, Plan, Policy, Server, Slot, Total
 from fedcalib.secagg.message import Message
 
 LENIENT = Policy(floor=2, quorum=Fraction(1, 2), degree=2)
@@ -117,7 +117,7 @@ class Conversation:
 
 def random_vectors(sites, length=8, seed=0):
     rng = np.random.default_rng(seed)
-    return {name: to_ring(rng.integers(-(2**62), 2**62, length)) for name in sites}
+    return {name: rng.integers(-(2**62), 2**62, length).view(np.uint64) for name in sites}
 
 
 def plain_sum(vectors, names):

@@ -1,7 +1,7 @@
 """Secure aggregation: the server learns the sum of the clients' vectors modulo 2^64, and nothing else.
 
-State machines without a transport. A `Client` and a `Server` exchange the messages of `messages`; `ring` turns signed
-integers into words and back. `docs/explanation/secure-aggregation.md` says what holds against whom.
+State machines without a transport. A `Client` and a `Server` exchange the messages of `messages`.
+`docs/explanation/secure-aggregation.md` says what holds against whom.
 """
 
 from fedcalib.secagg.client import Client
@@ -9,7 +9,6 @@ from fedcalib.secagg.errors import PolicyError, ProtocolError, TooFewClients, Wi
 from fedcalib.secagg.identity import Directory, Identity
 from fedcalib.secagg.plan import Plan, Slot
 from fedcalib.secagg.policy import Policy
-from fedcalib.secagg.ring import from_ring, to_ring
 from fedcalib.secagg.round import Round, Total
 from fedcalib.secagg.server import Server
 
@@ -27,6 +26,4 @@ __all__ = [
     "TooFewClients",
     "Total",
     "WireError",
-    "from_ring",
-    "to_ring",
 ]

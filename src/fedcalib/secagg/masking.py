@@ -74,7 +74,7 @@ def check_words(words: Words, slot: Slot) -> None:
     if words.dtype != np.uint64 or words.shape != (slot.length,):
         raise InputError(
             f"Expected {slot.length} words of uint64 for step {slot.step}, found {words.dtype} of shape {words.shape}; "
-            "encode the vector with `to_ring` and give the plan its true length."
+            "view int64 terms as uint64 and give the plan its true length."
         )
 
 
