@@ -6,9 +6,11 @@ import numpy as np
 
 from fedcalib.answer import Answer
 from fedcalib.binning import bin_edges
+from fedcalib.errors import InputError
 from fedcalib.method import Flow
 from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.queries.score_tree import ScoreTree
+from fedcalib.records import Schema
 from fedcalib.trees import at_fit, consistent
 from fedcalib.types import Floats
 
@@ -32,3 +34,9 @@ def one_a_level(variances: Floats) -> Floats:
     """Keep one number a label where all cells of a level carry the same noise."""
     alike = bool((variances == variances[:, :1]).all())
     return np.array(variances[:, :1] if alike else variances, dtype=np.float64)
+
+
+def two_classes(schema: Schema) -> None:
+    """Refuse classifiers of more than two classes before anybody is asked."""
+    if schema.classes != 2:
+        raise InputError(f"Expected a binary classifier, found {schema.classes} classes; use a multiclass method.")

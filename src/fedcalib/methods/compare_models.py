@@ -10,10 +10,9 @@ import numpy as np
 from fedcalib.answer import Answer
 from fedcalib.artifacts.comparison import Comparison
 from fedcalib.errors import InputError
-from fedcalib.flows.score_table import table_of
+from fedcalib.flows.score_table import table_of, two_classes
 from fedcalib.measured import Measured
 from fedcalib.method import Flow, Method
-from fedcalib.methods.platt import two_classes
 from fedcalib.metrics.intervals import normal_quantile
 from fedcalib.metrics.quantiles import even_edges
 from fedcalib.metrics.ranking import auc_of_counts

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcalib.artifacts.platt import Platt
 from fedcalib.errors import InputError
+from fedcalib.flows.score_table import two_classes
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.noisy_logistic import fit_noisy_counts
 from fedcalib.metrics.score_buckets import Buckets
@@ -58,9 +59,3 @@ def fit_platt(score: Floats, positive: Floats, negative: Floats, noise: Floats) 
         np.stack([np.ones_like(odds), odds], axis=1), positive, negative, noise=noise, start=(0.0, 1.0)
     )
     return Platt(float(np.clip(slope, _FLATTEST, _STEEPEST)), float(np.clip(intercept, -_FARTHEST, _FARTHEST)))
-
-
-def two_classes(schema: Schema) -> None:
-    """Refuse classifiers of more than two classes before anybody is asked."""
-    if schema.classes != 2:
-        raise InputError(f"Expected a binary classifier, found {schema.classes} classes; use a multiclass method.")

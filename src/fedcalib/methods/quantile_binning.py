@@ -11,9 +11,8 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.edges import EdgeSteps
 from fedcalib.errors import InputError
 from fedcalib.flows.recounted import recounted
-from fedcalib.flows.score_table import score_table
+from fedcalib.flows.score_table import score_table, two_classes
 from fedcalib.method import Flow
-from fedcalib.methods.platt import two_classes
 from fedcalib.methods.score_calibration import ScoreCalibration, check_buckets, chosen_buckets, steadied
 from fedcalib.metrics.score_buckets import Buckets
 from fedcalib.metrics.score_table import ScoreTable

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
-from fedcalib.flows.score_table import score_table
+from fedcalib.flows.score_table import score_table, two_classes
 from fedcalib.method import Flow, Method
-from fedcalib.methods.platt import two_classes
 from fedcalib.metrics.score_buckets import default_buckets
 from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.queries.score_tree import ScoreTree

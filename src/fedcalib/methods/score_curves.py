@@ -8,9 +8,8 @@ from typing import final
 from fedcalib.artifacts.score_curves import Curves
 from fedcalib.errors import InputError
 from fedcalib.flows.recounted import recounted
-from fedcalib.flows.score_table import score_table
+from fedcalib.flows.score_table import score_table, two_classes
 from fedcalib.method import Flow, Method
-from fedcalib.methods.platt import two_classes
 from fedcalib.queries.score_tree import TREE, ScoreTree
 from fedcalib.records import Schema
 
