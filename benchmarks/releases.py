@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import fedcalib as fc
+from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.flows.score_table import table_of
-from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.privacy.local import RandomisedReports
 
 

@@ -15,10 +15,11 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import fedcalib as fc
-from fedcalib import metrics, partition
-from fedcalib.cli.pages import diagram, metric_rows
+from fedcalib import metrics
+from fedcalib.data import partition
 from fedcalib.report.page import Page, save
 from fedcalib.training import SGD, LocalTraining, SoftmaxRegression
+from fedcalib.workflows.reports import diagram, metric_rows
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "example-report")
 out.mkdir(parents=True, exist_ok=True)

@@ -5,21 +5,16 @@ from math import exp, expm1, inf, log, pi, sqrt
 
 import numpy as np
 import pytest
+from benchmarks.noise_table import markdown, noise_table
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from fedcalib.accounting import (
     ORDERS,
-    Composed,
-    Concentrated,
-    Event,
-    Parallel,
-    Pure,
-    Repeated,
-    SampledGaussian,
     analytic_gaussian_multiplier,
     compose,
+    discrete_laplace_variance,
     distributed_gaussian_rho,
     distributed_gaussian_sigma,
     epsilon,
@@ -28,9 +23,8 @@ from fedcalib.accounting import (
     polya_epsilon,
     rho_for,
 )
+from fedcalib.accounting.events import Composed, Concentrated, Event, Parallel, Pure, Repeated, SampledGaussian
 from fedcalib.errors import InputError
-from fedcalib.noise_laws import discrete_laplace_variance
-from fedcalib.noise_table import markdown, noise_table
 from fedcalib.types import Floats
 
 DELTA = 1e-5

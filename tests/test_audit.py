@@ -12,16 +12,13 @@ from hypothesis import strategies as st
 import fedcalib as fc
 from fedcalib.accounting import analytic_gaussian_multiplier, multiplier_for
 from fedcalib.audit import worst_cases
-from fedcalib.audit.copies import Copies
-from fedcalib.audit.evidence import Gaussian, Threshold, at_least, at_most, lower_epsilon
-from fedcalib.audit.releases import _distinct
-from fedcalib.audit.sampled import SampledShift
+from fedcalib.audit.evidence import Gaussian, SampledShift, Threshold, at_least, at_most, lower_epsilon
+from fedcalib.audit.mechanisms import Copies, _distinct
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError
-from fedcalib.privacy.encoders import Encoder, RandomSymbol, Unary
 from fedcalib.privacy.local import Coder, RandomisedReports
-from fedcalib.privacy.symbols import Cell
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.privacy.local_reports import Cell, Encoder, RandomSymbol, Unary
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.reliability import TopLabelTable
 from fedcalib.queries.temperature import TemperatureCurve
 

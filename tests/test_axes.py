@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import fedcalib as fc
 from fedcalib import metrics
-from fedcalib.axes import Axis
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.metrics.binning import Axis
+from fedcalib.queries.class_tables import LabelHistogram
 from tests.contract.subjects import federation
 
 AXES = [fc.EvenProbability(), fc.EvenLogOdds(), fc.EvenLogOdds(3.0)]

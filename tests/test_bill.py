@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib.bill import Bill
+from fedcalib.accounting.spending import Bill
 
 
 def bill(method: fc.Method[object], privacy: fc.Privacy, who: fc.Everyone | fc.Disjoint) -> Bill:

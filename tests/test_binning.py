@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcalib.binning import MOST_BINS, bin_edges, bin_index
 from fedcalib.errors import InputError
+from fedcalib.metrics.binning import MOST_BINS, bin_edges, bin_index
 
 unit = st.floats(0, 1)
 some_bins = st.integers(1, 3000)

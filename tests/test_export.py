@@ -13,21 +13,22 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import fedcalib as fc
-from fedcalib import catalogue
-from fedcalib.artifacts.blend import Blend
-from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.edges import EdgeSteps
-from fedcalib.artifacts.mixture import Mixture
-from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector
-from fedcalib.artifacts.platt import Beta, Platt
-from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
-from fedcalib.artifacts.steps import Steps
-from fedcalib.artifacts.top_label import TopLabelSteps
+from fedcalib import registry as catalogue
+from fedcalib.artifacts.calibrator import Calibrator, Mixture
+from fedcalib.artifacts.scaling import (
+    Beta,
+    MatrixScaling,
+    OrderPreservingNetwork,
+    OrderPreservingVector,
+    Platt,
+    Temperature,
+    VectorScaling,
+)
+from fedcalib.artifacts.steps import Blend, EdgeSteps, Steps, TopLabelSteps
 from fedcalib.errors import InputError
 from fedcalib.export import Exported, Input, Logits, Probabilities, Score, to_onnx
-from fedcalib.export.building import Scores, calibrated
-from fedcalib.export.graph import Graph
-from fedcalib.export.parity import EXTREME, ORDINARY
+from fedcalib.export.graph import Graph, Scores, calibrated
+from fedcalib.export.model import EXTREME, ORDINARY
 from fedcalib.records import softmax
 from fedcalib.types import Floats
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import fedcalib as fc
-from fedcalib import fast
-from fedcalib.binning import bin_index
 from fedcalib.errors import InputError
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.metrics import binning as fast
+from fedcalib.metrics.binning import bin_index
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.types import Floats
 
 

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedcalib
+from fedcalib.data import Columns, RejectedRecords, from_frame, read, read_checked
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.io import Columns, RejectedRecords, from_frame, read, read_checked
 from tests.memory import PRINT_PEAK
 
 
@@ -181,7 +181,7 @@ def test_progress_is_told_in_rows(tmp_path: Path) -> None:
 
 
 def test_importing_io_loads_nothing_heavy() -> None:
-    code = "import sys, fedcalib.io; print([m for m in ('pyarrow', 'pandas', 'scipy') if m in sys.modules])"
+    code = "import sys, fedcalib.data; print([m for m in ('pyarrow', 'pandas', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedcalib.data import Columns, open_table, read, read_checked
 from fedcalib.errors import InputError
-from fedcalib.io import Columns, open_table, read, read_checked
 
 GOOD = "site,score,label\na,0.5,0\nb,0.25,1\n"
 
@@ -182,6 +182,6 @@ def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"read .*secret.csv, found: Permission denied"):
             open_table(path)
         return
-    code = "import os, sys; from fedcalib.io import read; os.setuid(65534); read(sys.argv[1])"
+    code = "import os, sys; from fedcalib.data import read; os.setuid(65534); read(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
     assert f"Expected to read {path}, found: Permission denied" in done.stderr

@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcalib as fc
+from fedcalib.accounting.ledger import Ledger
 from fedcalib.errors import BudgetError, InputError, LedgerError, TooFewClients
-from fedcalib.ledger import Ledger
 from fedcalib.loop import Step, Total
-from fedcalib.privacy.model import Spending
+from fedcalib.privacy import Spending
 
 ONE_PERCENT = Spending("DistributedDP", "record", 0.01, 0.0, "add/remove", False, "For a test.")
 

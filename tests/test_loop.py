@@ -17,7 +17,7 @@ import fedcalib as fc
 from fedcalib import wire
 from fedcalib.errors import PlanError, TooFewClients, TranscriptError
 from fedcalib.loop import Progress, Runtime, Step, Total
-from fedcalib.queries.histogram import LabelCounts
+from fedcalib.queries.class_tables import LabelCounts
 from tests.contract.subjects import federation
 
 METHOD = fc.OneShotTemperature(refinements=3)

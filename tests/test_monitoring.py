@@ -10,13 +10,11 @@ from scipy import stats
 
 import fedcalib as fc
 from fedcalib import metrics
-from fedcalib.artifacts.calibrator import Identity
-from fedcalib.artifacts.mixture import Mixture
+from fedcalib.artifacts.calibrator import Identity, Mixture
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.monitoring import Timeline, in_process, mixed, together
-from fedcalib.privacy.model import Spending
-from fedcalib.signals import Signal, pooled, signals
+from fedcalib.privacy import Spending
+from fedcalib.workflows.monitor import Signal, Timeline, in_process, mixed, pooled, signals, together
 
 
 def week(shift: float, n: int = 4000, seed: int = 0) -> fc.Federation:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib import partition
+from fedcalib.data import partition
 from fedcalib.errors import InputError
 
 

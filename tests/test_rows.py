@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
-from fedcalib.query import Block, Bound, RecordQuery, Rows
+from fedcalib.query import Block, Bound, RecordQuery, Rows, groups
 from fedcalib.records import Records
-from fedcalib.rows import groups
 
 
 @final

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcalib.trees import at_fit, consistent, covariance, isotonic, rising
+from fedcalib.estimation.trees import at_fit, consistent, covariance, isotonic, rising
 
 
 def design(arity: int, height: int) -> np.ndarray:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib import catalogue, wire
+from fedcalib import registry as catalogue
+from fedcalib import wire
 from fedcalib.errors import FedcalibError, WireError
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.temperature import TemperatureCurve
 
 PLAIN = st.recursive(

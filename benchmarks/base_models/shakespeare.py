@@ -15,7 +15,9 @@ import numpy as np
 
 import fedcalib as fc
 from benchmarks.progress import Table, bar
-from fedcalib import datasets, metrics, partition
+from benchmarks.shakespeare import shakespeare
+from fedcalib import datasets, metrics
+from fedcalib.data import partition
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import Adam, CharLSTM, LocalTraining
 
@@ -82,7 +84,7 @@ def main() -> None:
         name: getattr(told, name) for name in ("length", "stride", "fewest", "hidden", "rounds", "rate")
     }
     if not table.has(**case):
-        table.add(train(datasets.shakespeare(told.data, told.length, told.stride), case, told))
+        table.add(train(shakespeare(told.data, told.length, told.stride), case, told))
 
 
 if __name__ == "__main__":

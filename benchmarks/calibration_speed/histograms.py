@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import fedcalib as fc
-from fedcalib import fast
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.metrics import binning as fast
+from fedcalib.queries.class_tables import LabelHistogram
 
 RECORDS, CLASSES, BINS = 100_000, 100, 15
 YARDSTICK = "one pass of plain numpy: multiplying by the bins"

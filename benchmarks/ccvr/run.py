@@ -15,10 +15,10 @@ import numpy as np
 
 import fedcalib as fc
 from benchmarks.progress import Table, bar
-from fedcalib import datasets, metrics, partition
+from fedcalib import datasets, metrics
 from fedcalib.artifacts.gaussians import ClassGaussians
-from fedcalib.artifacts.head import Head, Representation
-from fedcalib.artifacts.trained import Trained
+from fedcalib.artifacts.networks import Head, Representation, Trained
+from fedcalib.data import partition
 from fedcalib.methods.ccvr import Axes, ClosedForm, FeatureGaussians, Retrained
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import SGD, LeNet5, LocalTraining, Network, SoftmaxRegression, UnitHead

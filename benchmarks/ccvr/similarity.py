@@ -10,12 +10,12 @@ import argparse
 
 import numpy as np
 
+from benchmarks.baselines import alone
 from benchmarks.ccvr.run import CLIENTS, HERE, LOADERS, trained
 from benchmarks.progress import Table
-from fedcalib import partition
+from benchmarks.similarity import layer_similarity, plot_similarity
+from fedcalib.data import partition
 from fedcalib.training import SGD, LocalTraining
-from fedcalib.training.baselines import alone
-from fedcalib.training.similarity import layer_similarity, plot_similarity
 
 
 def main() -> None:

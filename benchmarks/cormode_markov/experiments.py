@@ -10,13 +10,12 @@ import numpy as np
 import fedcalib as fc
 from benchmarks.cormode_markov.baselines import RawTree
 from benchmarks.releases import release
-from fedcalib.binning import bin_index
+from fedcalib.estimation.score_rates import accuracy, area, precision, recall
+from fedcalib.estimation.score_table import Buckets
 from fedcalib.metrics import roc_auc
-from fedcalib.metrics.calibration import binary_ece
-from fedcalib.metrics.ranking import auc_of_counts
-from fedcalib.metrics.score_buckets import Buckets
-from fedcalib.metrics.table_rates import accuracy, area, precision, recall
-from fedcalib.metrics.thresholds import confusion
+from fedcalib.metrics.binning import bin_index
+from fedcalib.metrics.ranking import auc_of_counts, confusion
+from fedcalib.metrics.reliability import binary_ece
 
 THRESHOLDS = np.arange(1, 11) / 11
 MODELS: dict[str, fc.Privacy] = {

@@ -11,9 +11,9 @@ from typing import final
 import numpy as np
 
 from benchmarks.domain_shift.pool import BINS, LADDER, STEPS, Trials
-from fedcalib.flows.crossing import crossing_of_line, crossings_of_curves
-from fedcalib.flows.search import Interpolation
+from fedcalib.estimation.roots import crossing_of_line, crossings_of_curves
 from fedcalib.queries.shift import gaps_of
+from fedcalib.search import Interpolation
 from fedcalib.types import Floats, Ints
 
 _GOLDEN = (sqrt(5) - 1) / 2

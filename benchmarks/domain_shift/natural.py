@@ -24,7 +24,7 @@ from benchmarks.domain_shift.pool import BINS
 from benchmarks.domain_shift.run import HERE
 from fedcalib import metrics
 from fedcalib.artifacts.calibrator import Calibrator, Identity
-from fedcalib.artifacts.top_label import TopLabelSteps
+from fedcalib.artifacts.steps import TopLabelSteps
 from fedcalib.queries.shift import RightWrong
 from fedcalib.types import Array, Ints
 

@@ -21,10 +21,9 @@ import fedcalib as fc
 from benchmarks.fl_swag.hmc import Posterior, disagreement, hmc
 from benchmarks.fl_swag.measure import figures
 from benchmarks.progress import Table
-from fedcalib import catalogue
-from fedcalib.artifacts.ensemble import Ensemble
-from fedcalib.artifacts.trained import Trained
-from fedcalib.artifacts.weight_posterior import WeightPosterior
+from fedcalib import registry as catalogue
+from fedcalib.artifacts.gaussians import WeightPosterior
+from fedcalib.artifacts.networks import Ensemble, Trained
 from fedcalib.training import SGD, Adam, LocalTraining, OwnNetwork
 from fedcalib.training.posterior import Trajectory
 from fedcalib.types import Floats

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import fedcalib as fc
-from fedcalib import datasets, partition
-from fedcalib.datasets.dataset import Dataset
+from fedcalib import datasets
+from fedcalib.data import partition
+from fedcalib.datasets import Dataset
 
 LOADERS = {"mnist": datasets.mnist, "fashion-mnist": datasets.fashion_mnist, "cifar10": datasets.cifar10}
 CLIENTS, SEED = 10, 0

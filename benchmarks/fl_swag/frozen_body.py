@@ -15,7 +15,7 @@ from benchmarks.fl_swag.data import LOADERS, deal, places, split
 from benchmarks.fl_swag.last_layer import MODES, compare, pretrained
 from benchmarks.fl_swag.measure import plot_confidence
 from benchmarks.progress import Table
-from fedcalib.artifacts.trained import Trained
+from fedcalib.artifacts.networks import Trained
 from fedcalib.training import Adam, LeNet5, LocalTraining
 
 HERE = Path(__file__).parent

@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 
 import fedcalib as fc
+from benchmarks.baselines import alone, averaged_weights
 from benchmarks.fl_swag.data import SEED, deal
 from benchmarks.fl_swag.measure import LAST_LAYER, figures
+from benchmarks.langevin import Langevin
 from benchmarks.progress import Table
 from fedcalib import metrics
-from fedcalib.artifacts.scorer import Scorer
-from fedcalib.artifacts.trained import Trained
+from fedcalib.artifacts.networks import Scorer, Trained
 from fedcalib.methods.fl_swag import FLSWAG
 from fedcalib.training import SGD, LocalTraining, SoftmaxRegression
-from fedcalib.training.baselines import alone, averaged_weights
-from fedcalib.training.langevin import Langevin
 from fedcalib.training.network import Network
 from fedcalib.training.posterior import Curvature, Trajectory
 

@@ -19,8 +19,7 @@ import fedcalib as fc
 from benchmarks.progress import Table
 from fedcalib.methods.fl_swag import FLSWAG
 from fedcalib.training import SGD, LocalTraining, SoftmaxRegression
-from fedcalib.training.posterior import LocalGaussian, Trajectory, woodbury
-from fedcalib.training.product import product
+from fedcalib.training.posterior import LocalGaussian, Trajectory, product, woodbury
 
 WEIGHTS, CLIENTS, RANK = 100_000, 10, 20
 

@@ -18,17 +18,16 @@ import numpy as np
 from rich.progress import track
 
 import fedcalib as fc
+from benchmarks.baselines import averaged_predictions, averaged_weights
 from benchmarks.fl_swag.data import LOADERS, SEED, deal, places, split
 from benchmarks.fl_swag.measure import SLIDES, figures, plot_confidence
 from benchmarks.fl_swag.settings import Chosen, chosen
+from benchmarks.langevin import Langevin
 from benchmarks.progress import Table
-from fedcalib import partition
-from fedcalib.artifacts.scorer import Scorer
-from fedcalib.artifacts.trained import Trained
+from fedcalib.artifacts.networks import Scorer, Trained
+from fedcalib.data import partition
 from fedcalib.methods.fl_swag import FLSWAG
 from fedcalib.training import SGD, LocalTraining, SoftmaxRegression
-from fedcalib.training.baselines import averaged_predictions, averaged_weights
-from fedcalib.training.langevin import Langevin
 from fedcalib.training.posterior import Curvature, Trajectory
 
 Family = Callable[[], Iterator[tuple[str, Scorer]]]

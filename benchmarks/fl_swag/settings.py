@@ -21,8 +21,7 @@ import fedcalib as fc
 from benchmarks.fl_swag.data import LOADERS, SEED, deal, places, split
 from benchmarks.progress import Table
 from fedcalib.records import softmax
-from fedcalib.training.posterior import LocalGaussian, Trajectory
-from fedcalib.training.product import product
+from fedcalib.training.posterior import LocalGaussian, Trajectory, product
 from fedcalib.types import Floats
 
 TABLE = Table(Path(__file__).parent / "settings.csv")

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 import fedcalib as fc
+from fedcalib.audit.evidence import Audit
 from fedcalib.audit.mechanisms import audit_mechanism
-from fedcalib.audit.result import Audit
 from fedcalib.audit.runs import audit_run
 
 HERE = Path(__file__).parent

@@ -10,11 +10,11 @@ import numpy as np
 
 import fedcalib as fc
 from benchmarks.maddock.small_models import fashion_records, mnist_records, perceptron
-from fedcalib.catalogue import register
+from fedcalib.families import Family
 from fedcalib.families.affine import TemperatureFamily
-from fedcalib.families.family import Family
 from fedcalib.methods.fed_scaling import FedScaling
 from fedcalib.randomness import Randomness
+from fedcalib.registry import register
 from fedcalib.types import Floats, Ints
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -19,9 +19,9 @@ import numpy as np
 
 import fedcalib as fc
 from fedcalib.privacy.local import RandomisedReports
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.reliability import ScoreHistogram
-from fedcalib.queries.score_tree import ScoreTree
+from fedcalib.queries.scores import ScoreTree
 from fedcalib.query import Query
 
 HERE = Path(__file__).parent

@@ -17,9 +17,8 @@ import numpy as np
 
 import fedcalib as fc
 from benchmarks.releases import release
-from fedcalib.artifacts.score_curves import Curves
-from fedcalib.planning.metrics import figure
-from fedcalib.planning.study import MODELS
+from fedcalib.artifacts.evaluation import Curves
+from fedcalib.planning import MODELS, figure
 
 HERE = Path(__file__).parent
 RUNS = {1_000: 150, 10_000: 150, 100_000: 100, 1_000_000: 100}

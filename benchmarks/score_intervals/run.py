@@ -17,8 +17,8 @@ import numpy as np
 import fedcalib as fc
 from benchmarks.progress import Table
 from benchmarks.releases import release
-from fedcalib.artifacts.score_curves import Curves
-from fedcalib.planning.metrics import figure
+from fedcalib.artifacts.evaluation import Curves
+from fedcalib.planning import figure
 
 HERE = Path(__file__).parent
 CLIENTS = 20_000

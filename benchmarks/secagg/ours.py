@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from fedcalib.secagg import Client, Directory, Identity, Plan, Server, Slot
-from fedcalib.secagg.message import Message
 from fedcalib.secagg.round import Total
+from fedcalib.secagg.setup import Message
 
 
 @dataclass

@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 from ours import Federation  # noqa: E402
 
 from fedcalib.secagg import Plan, Slot  # noqa: E402
-from fedcalib.secagg.masks import MaskedSum  # noqa: E402
+from fedcalib.secagg.crypto import MaskedSum  # noqa: E402
 
 CLIENTS = (10, 50, 100, 500, 1000)
 WORDS = (1_000, 10_000, 100_000)

@@ -9,34 +9,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedcalib.accounting.ledger import Ledger as Ledger
     from fedcalib.answer import Answer as Answer
+    from fedcalib.artifacts import load as load
     from fedcalib.artifacts.calibrator import Calibrator as Calibrator
+    from fedcalib.artifacts.calibrator import Chain as Chain
     from fedcalib.artifacts.calibrator import Identity as Identity
-    from fedcalib.artifacts.chain import Chain as Chain
-    from fedcalib.artifacts.guard import KeepTop as KeepTop
-    from fedcalib.artifacts.label_shift import LabelShares as LabelShares
-    from fedcalib.artifacts.label_shift import LabelShift as LabelShift
-    from fedcalib.artifacts.logit_offsets import LogitOffsets as LogitOffsets
+    from fedcalib.artifacts.calibrator import KeepTop as KeepTop
+    from fedcalib.artifacts.logit_shifts import LabelShares as LabelShares
+    from fedcalib.artifacts.logit_shifts import LabelShift as LabelShift
+    from fedcalib.artifacts.logit_shifts import LogitOffsets as LogitOffsets
     from fedcalib.artifacts.logit_shifts import LogitShifts as LogitShifts
-    from fedcalib.artifacts.saving import load as load
+    from fedcalib.artifacts.steps import ByOdds as ByOdds
+    from fedcalib.artifacts.steps import ByScale as ByScale
+    from fedcalib.audit.evidence import Audit as Audit
     from fedcalib.audit.mechanisms import audit_mechanism as audit_mechanism
-    from fedcalib.audit.models import audit_model as audit_model
-    from fedcalib.audit.result import Audit as Audit
+    from fedcalib.audit.runs import audit_model as audit_model
     from fedcalib.audit.runs import audit_run as audit_run
-    from fedcalib.axes import EvenLogOdds as EvenLogOdds
-    from fedcalib.axes import EvenProbability as EvenProbability
     from fedcalib.cohort import Cohort as Cohort
     from fedcalib.cohort import Disjoint as Disjoint
     from fedcalib.cohort import Everyone as Everyone
     from fedcalib.cohort import Poisson as Poisson
+    from fedcalib.data import read as read
+    from fedcalib.deploy.flower import Flower as Flower
     from fedcalib.federation import Federation as Federation
-    from fedcalib.flows.search import Bisection as Bisection
-    from fedcalib.flows.search import GoldenSection as GoldenSection
-    from fedcalib.flows.search import GridSearch as GridSearch
-    from fedcalib.flows.search import Interpolation as Interpolation
-    from fedcalib.flows.search import OnMagnitude as OnMagnitude
-    from fedcalib.io import read as read
-    from fedcalib.ledger import Ledger as Ledger
+    from fedcalib.flows.label_histogram import Doubting as Doubting
+    from fedcalib.flows.label_histogram import Unweighted as Unweighted
+    from fedcalib.flows.label_histogram import Weighted as Weighted
     from fedcalib.loop import Result as Result
     from fedcalib.loop import Runtime as Runtime
     from fedcalib.loop import run as run
@@ -44,22 +43,26 @@ if TYPE_CHECKING:
     from fedcalib.method import Flow as Flow
     from fedcalib.method import Method as Method
     from fedcalib.method import Plan as Plan
-    from fedcalib.methods.acc_t import AccT as AccT
     from fedcalib.methods.auto import Auto as Auto
-    from fedcalib.methods.averaged import Averaged as Averaged
     from fedcalib.methods.bbse import BBSE as BBSE
+    from fedcalib.methods.bbse import CBPE as CBPE
+    from fedcalib.methods.bbse import ClassShares as ClassShares
     from fedcalib.methods.bbse import ConfusionOf as ConfusionOf
-    from fedcalib.methods.beta_scaling import BetaScaling as BetaScaling
-    from fedcalib.methods.binary_bbq import BinaryBBQ as BinaryBBQ
-    from fedcalib.methods.bounded_temperature import BoundedTemperature as BoundedTemperature
-    from fedcalib.methods.cbpe import CBPE as CBPE
     from fedcalib.methods.ccvr import CCVR as CCVR
     from fedcalib.methods.ccvr import FeatureGaussians as FeatureGaussians
-    from fedcalib.methods.class_shares import ClassShares as ClassShares
-    from fedcalib.methods.class_shifts import ClassShifts as ClassShifts
     from fedcalib.methods.compare_models import CompareModels as CompareModels
-    from fedcalib.methods.domain_temperatures import DomainTemperatures as DomainTemperatures
-    from fedcalib.methods.ece_t import ECET as ECET
+    from fedcalib.methods.compose import Averaged as Averaged
+    from fedcalib.methods.compose import FitAndMeasure as FitAndMeasure
+    from fedcalib.methods.compose import Pipeline as Pipeline
+    from fedcalib.methods.compose import Together as Together
+    from fedcalib.methods.domain_shift import ECET as ECET
+    from fedcalib.methods.domain_shift import NLLT as NLLT
+    from fedcalib.methods.domain_shift import AccT as AccT
+    from fedcalib.methods.domain_shift import DomainTemperatures as DomainTemperatures
+    from fedcalib.methods.domain_shift import SourceBinning as SourceBinning
+    from fedcalib.methods.evaluation import FederatedMetrics as FederatedMetrics
+    from fedcalib.methods.evaluation import PerClientECE as PerClientECE
+    from fedcalib.methods.evaluation import ScoreCurves as ScoreCurves
     from fedcalib.methods.fed_avg import FedAvg as FedAvg
     from fedcalib.methods.fed_bbq import FedBBQ as FedBBQ
     from fedcalib.methods.fed_bin import FedBin as FedBin
@@ -68,43 +71,35 @@ if TYPE_CHECKING:
     from fedcalib.methods.fed_scaling import FedOPVector as FedOPVector
     from fedcalib.methods.fed_scaling import FedTemp as FedTemp
     from fedcalib.methods.fed_scaling import FedVector as FedVector
-    from fedcalib.methods.federated_metrics import FederatedMetrics as FederatedMetrics
-    from fedcalib.methods.fit_and_measure import FitAndMeasure as FitAndMeasure
     from fedcalib.methods.fl_swag import FLSWAG as FLSWAG
-    from fedcalib.methods.gradient_scaling import RidgeOPVector as RidgeOPVector
-    from fedcalib.methods.gradient_scaling import RidgeVector as RidgeVector
-    from fedcalib.methods.isotonic_buckets import IsotonicBuckets as IsotonicBuckets
-    from fedcalib.methods.nll_t import NLLT as NLLT
-    from fedcalib.methods.one_shot_temperature import OneShotTemperature as OneShotTemperature
-    from fedcalib.methods.per_client_ece import PerClientECE as PerClientECE
-    from fedcalib.methods.pipeline import Pipeline as Pipeline
+    from fedcalib.methods.platt import BetaScaling as BetaScaling
     from fedcalib.methods.platt import PlattScaling as PlattScaling
-    from fedcalib.methods.quantile_binning import QuantileBinning as QuantileBinning
+    from fedcalib.methods.residual_binning import ClassShifts as ClassShifts
     from fedcalib.methods.residual_binning import ClassWise as ClassWise
     from fedcalib.methods.residual_binning import Pooled as Pooled
     from fedcalib.methods.residual_binning import ResidualBinning as ResidualBinning
     from fedcalib.methods.residual_binning import TwoLevel as TwoLevel
-    from fedcalib.methods.score_curves import ScoreCurves as ScoreCurves
-    from fedcalib.methods.source_binning import SourceBinning as SourceBinning
-    from fedcalib.methods.together import Together as Together
-    from fedcalib.methods.weighting import Doubting as Doubting
-    from fedcalib.methods.weighting import Unweighted as Unweighted
-    from fedcalib.methods.weighting import Weighted as Weighted
-    from fedcalib.monitoring import Monitor as Monitor
-    from fedcalib.normalisers import ByOdds as ByOdds
-    from fedcalib.normalisers import ByScale as ByScale
-    from fedcalib.planning.score_model import ScoreModel as ScoreModel
-    from fedcalib.planning.study import Study as Study
-    from fedcalib.planning.suited import suited_tree as suited_tree
+    from fedcalib.methods.ridge_scaling import RidgeOPVector as RidgeOPVector
+    from fedcalib.methods.ridge_scaling import RidgeVector as RidgeVector
+    from fedcalib.methods.score_binning import BinaryBBQ as BinaryBBQ
+    from fedcalib.methods.score_binning import IsotonicBuckets as IsotonicBuckets
+    from fedcalib.methods.score_binning import QuantileBinning as QuantileBinning
+    from fedcalib.methods.temperature import BoundedTemperature as BoundedTemperature
+    from fedcalib.methods.temperature import OneShotTemperature as OneShotTemperature
+    from fedcalib.metrics.binning import EvenLogOdds as EvenLogOdds
+    from fedcalib.metrics.binning import EvenProbability as EvenProbability
+    from fedcalib.planning import Study as Study
+    from fedcalib.planning import suited_tree as suited_tree
+    from fedcalib.planning.simulation import ScoreModel as ScoreModel
+    from fedcalib.privacy import Mechanism as Mechanism
+    from fedcalib.privacy import Privacy as Privacy
     from fedcalib.privacy.distributed import DistributedDP as DistributedDP
     from fedcalib.privacy.local import LocalDP as LocalDP
-    from fedcalib.privacy.model import Mechanism as Mechanism
-    from fedcalib.privacy.model import Privacy as Privacy
     from fedcalib.privacy.open import Open as Open
     from fedcalib.privacy.secagg import SecAgg as SecAgg
     from fedcalib.privacy.source_laplace import SourceLaplace as SourceLaplace
     from fedcalib.privacy.user_gaussian import UserGaussian as UserGaussian
-    from fedcalib.queries.score_tree import ScoreTree as ScoreTree
+    from fedcalib.queries.scores import ScoreTree as ScoreTree
     from fedcalib.query import Block as Block
     from fedcalib.query import Bound as Bound
     from fedcalib.query import ClientQuery as ClientQuery
@@ -116,35 +111,41 @@ if TYPE_CHECKING:
     from fedcalib.randomness import Simulated as Simulated
     from fedcalib.records import Records as Records
     from fedcalib.records import Schema as Schema
-    from fedcalib.runtimes.flower import Flower as Flower
-    from fedcalib.runtimes.in_process import InProcess as InProcess
-    from fedcalib.runtimes.replay import Replay as Replay
+    from fedcalib.runtimes import InProcess as InProcess
+    from fedcalib.runtimes import Replay as Replay
+    from fedcalib.search import Bisection as Bisection
+    from fedcalib.search import GoldenSection as GoldenSection
+    from fedcalib.search import GridSearch as GridSearch
+    from fedcalib.search import Interpolation as Interpolation
+    from fedcalib.search import OnMagnitude as OnMagnitude
     from fedcalib.transcript import Transcript as Transcript
+    from fedcalib.workflows.monitor import Monitor as Monitor
+
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "AccT": "methods.acc_t",
+    "AccT": "methods.domain_shift",
     "Answer": "answer",
-    "Audit": "audit.result",
+    "Audit": "audit.evidence",
     "Auto": "methods.auto",
-    "Averaged": "methods.averaged",
+    "Averaged": "methods.compose",
     "BBSE": "methods.bbse",
-    "BetaScaling": "methods.beta_scaling",
-    "BinaryBBQ": "methods.binary_bbq",
-    "Bisection": "flows.search",
+    "BetaScaling": "methods.platt",
+    "BinaryBBQ": "methods.score_binning",
+    "Bisection": "search",
     "Block": "query",
     "Bound": "query",
-    "BoundedTemperature": "methods.bounded_temperature",
+    "BoundedTemperature": "methods.temperature",
     "Budget": "method",
-    "ByOdds": "normalisers",
-    "ByScale": "normalisers",
-    "CBPE": "methods.cbpe",
+    "ByOdds": "artifacts.steps",
+    "ByScale": "artifacts.steps",
+    "CBPE": "methods.bbse",
     "CCVR": "methods.ccvr",
     "Calibrator": "artifacts.calibrator",
-    "Chain": "artifacts.chain",
-    "ClassShares": "methods.class_shares",
-    "ClassShifts": "methods.class_shifts",
+    "Chain": "artifacts.calibrator",
+    "ClassShares": "methods.bbse",
+    "ClassShifts": "methods.residual_binning",
     "ClassWise": "methods.residual_binning",
     "ClientQuery": "query",
     "Cohort": "cohort",
@@ -152,11 +153,11 @@ _HOME = {
     "ConfusionOf": "methods.bbse",
     "Disjoint": "cohort",
     "DistributedDP": "privacy.distributed",
-    "DomainTemperatures": "methods.domain_temperatures",
-    "Doubting": "methods.weighting",
-    "ECET": "methods.ece_t",
-    "EvenLogOdds": "axes",
-    "EvenProbability": "axes",
+    "DomainTemperatures": "methods.domain_shift",
+    "Doubting": "flows.label_histogram",
+    "ECET": "methods.domain_shift",
+    "EvenLogOdds": "metrics.binning",
+    "EvenProbability": "metrics.binning",
     "Everyone": "cohort",
     "FLSWAG": "methods.fl_swag",
     "FeatureGaussians": "methods.ccvr",
@@ -168,73 +169,73 @@ _HOME = {
     "FedOPVector": "methods.fed_scaling",
     "FedTemp": "methods.fed_scaling",
     "FedVector": "methods.fed_scaling",
-    "FederatedMetrics": "methods.federated_metrics",
+    "FederatedMetrics": "methods.evaluation",
     "Federation": "federation",
-    "FitAndMeasure": "methods.fit_and_measure",
+    "FitAndMeasure": "methods.compose",
     "Flow": "method",
-    "Flower": "runtimes.flower",
-    "GoldenSection": "flows.search",
-    "GridSearch": "flows.search",
+    "Flower": "deploy.flower",
+    "GoldenSection": "search",
+    "GridSearch": "search",
     "Identity": "artifacts.calibrator",
-    "InProcess": "runtimes.in_process",
-    "Interpolation": "flows.search",
-    "IsotonicBuckets": "methods.isotonic_buckets",
+    "InProcess": "runtimes",
+    "Interpolation": "search",
+    "IsotonicBuckets": "methods.score_binning",
     "Join": "query",
-    "KeepTop": "artifacts.guard",
-    "LabelShares": "artifacts.label_shift",
-    "LabelShift": "artifacts.label_shift",
-    "Ledger": "ledger",
+    "KeepTop": "artifacts.calibrator",
+    "LabelShares": "artifacts.logit_shifts",
+    "LabelShift": "artifacts.logit_shifts",
+    "Ledger": "accounting.ledger",
     "LocalDP": "privacy.local",
-    "LogitOffsets": "artifacts.logit_offsets",
+    "LogitOffsets": "artifacts.logit_shifts",
     "LogitShifts": "artifacts.logit_shifts",
-    "Mechanism": "privacy.model",
+    "Mechanism": "privacy",
     "Method": "method",
-    "Monitor": "monitoring",
-    "NLLT": "methods.nll_t",
-    "OnMagnitude": "flows.search",
-    "OneShotTemperature": "methods.one_shot_temperature",
+    "Monitor": "workflows.monitor",
+    "NLLT": "methods.domain_shift",
+    "OnMagnitude": "search",
+    "OneShotTemperature": "methods.temperature",
     "Open": "privacy.open",
-    "PerClientECE": "methods.per_client_ece",
-    "Pipeline": "methods.pipeline",
+    "PerClientECE": "methods.evaluation",
+    "Pipeline": "methods.compose",
     "Plan": "method",
     "PlattScaling": "methods.platt",
     "Poisson": "cohort",
     "Pooled": "methods.residual_binning",
-    "Privacy": "privacy.model",
-    "QuantileBinning": "methods.quantile_binning",
+    "Privacy": "privacy",
+    "QuantileBinning": "methods.score_binning",
     "Query": "query",
     "RecordQuery": "query",
     "Records": "records",
-    "Replay": "runtimes.replay",
+    "Replay": "runtimes",
     "ResidualBinning": "methods.residual_binning",
     "Result": "loop",
-    "RidgeOPVector": "methods.gradient_scaling",
-    "RidgeVector": "methods.gradient_scaling",
+    "RidgeOPVector": "methods.ridge_scaling",
+    "RidgeVector": "methods.ridge_scaling",
     "Rows": "query",
     "Runtime": "loop",
     "Schema": "records",
-    "ScoreCurves": "methods.score_curves",
-    "ScoreModel": "planning.score_model",
-    "ScoreTree": "queries.score_tree",
+    "ScoreCurves": "methods.evaluation",
+    "ScoreModel": "planning.simulation",
+    "ScoreTree": "queries.scores",
     "SecAgg": "privacy.secagg",
     "Secure": "randomness",
     "Simulated": "randomness",
-    "SourceBinning": "methods.source_binning",
+    "SourceBinning": "methods.domain_shift",
     "SourceLaplace": "privacy.source_laplace",
-    "Study": "planning.study",
-    "Together": "methods.together",
+    "Study": "planning",
+    "Together": "methods.compose",
     "Transcript": "transcript",
     "TwoLevel": "methods.residual_binning",
-    "Unweighted": "methods.weighting",
+    "Unweighted": "flows.label_histogram",
     "UserGaussian": "privacy.user_gaussian",
-    "Weighted": "methods.weighting",
+    "Weighted": "flows.label_histogram",
     "audit_mechanism": "audit.mechanisms",
-    "audit_model": "audit.models",
+    "audit_model": "audit.runs",
     "audit_run": "audit.runs",
-    "load": "artifacts.saving",
-    "read": "io",
+    "load": "artifacts",
+    "read": "data",
     "run": "loop",
-    "suited_tree": "planning.suited",
+    "suited_tree": "planning",
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604 - one list, the keys above

@@ -59,7 +59,7 @@ class Federation:
     @classmethod
     def from_frame(cls, frame: Any, *, site: str, label: str, unit: str | None = None, **scores: str) -> Federation:
         """Read a pandas or Arrow frame; say `score=`, `logits=` or `probs=` as for `fedcalib.read`."""
-        from fedcalib.io import from_frame
+        from fedcalib.data import from_frame
 
         return from_frame(frame, site=site, label=label, unit=unit, **scores)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, final
 
 from fedcalib import wire
+from fedcalib.accounting.spending import Bill
 from fedcalib.answer import Answer
-from fedcalib.bill import Bill
 from fedcalib.cohort import Cohort, Everyone, Participation
 from fedcalib.method import Method, Plan, drive
-from fedcalib.privacy.model import Mechanism, Privacy, Spending
+from fedcalib.privacy import Mechanism, Privacy, Spending
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.records import Schema

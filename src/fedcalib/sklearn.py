@@ -17,11 +17,11 @@ from fedcalib.federation import Federation
 from fedcalib.loop import run
 from fedcalib.method import Method
 from fedcalib.methods.fed_bin import FedBin
-from fedcalib.privacy.model import Privacy
+from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.randomness import Secure, Simulated
 from fedcalib.records import Records
-from fedcalib.runtimes.in_process import InProcess
+from fedcalib.runtimes import InProcess
 from fedcalib.types import Array, Floats
 
 

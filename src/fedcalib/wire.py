@@ -50,7 +50,7 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one line a kind of value
 def decode(data: Any, lookup: Callable[[str], type] | None = None, depth: int = 0) -> Any:
     """Rebuild a value from plain JSON data; lists come back as tuples."""
     if lookup is None:
-        from fedcalib.catalogue import lookup as catalogued
+        from fedcalib.registry import lookup as catalogued
 
         lookup = catalogued
     if depth > _DEEPEST:

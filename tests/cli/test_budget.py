@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcalib.cli.budget import PARALLEL, SEQUENTIAL, as_simulation, for_units, shares, together
+from fedcalib.accounting.ledger import Ledger
 from fedcalib.cli.request import split
-from fedcalib.cli.state import State
 from fedcalib.federation import Federation
-from fedcalib.ledger import Ledger
-from fedcalib.privacy.model import Spending
+from fedcalib.privacy import Spending
 from fedcalib.records import Records
+from fedcalib.workflows.budget import PARALLEL, SEQUENTIAL, as_simulation, for_units, shares, together
+from fedcalib.workflows.session import State
 from tests.cli.conftest import Shell
 
 

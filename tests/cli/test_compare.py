@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 import fedcalib as fc
-from fedcalib.cli.comparison import Row, Side
-from fedcalib.compare import ByClient, ByRecord, Split, compare
 from fedcalib.errors import InputError
-from fedcalib.measured import Measured
+from fedcalib.metrics.intervals import Measured
+from fedcalib.workflows.compare import ByClient, ByRecord, Split, compare
+from fedcalib.workflows.comparison import Row, Side
 from tests.cli.conftest import Shell, overconfident
 
 QUICK = "fed-bin,platt-scaling,one-shot-temperature"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcalib import errors
-from fedcalib.cli.exits import exit_code
+from fedcalib.cli.voice import exit_code
 from tests.cli.conftest import Shell
 
 GOOD = "site,score,label\n" + "".join(f"{'abc'[i % 3]},0.{i % 9},{i % 2}\n" for i in range(40))
@@ -116,7 +116,9 @@ def test_every_error_has_its_code() -> None:
     assert {kind: exit_code(kind("x")) for kind in codes} == codes
 
 
-BROKEN = "import fedcalib.cli.evaluation as e\ndef broken(*_): raise ValueError('oops')\ne.Evaluation.measure = broken"
+BROKEN = (
+    "import fedcalib.workflows.evaluate as e\ndef broken(*_): raise ValueError('oops')\ne.Evaluation.measure = broken"
+)
 
 
 @pytest.mark.e2e
@@ -142,7 +144,7 @@ def test_json_is_all_that_a_process_writes_to_stdout(process: Shell, scores: Pat
 
 @pytest.mark.e2e
 def test_an_interrupt_ends_with_130(process: Shell, scores: Path) -> None:
-    code = "import fedcalib.cli.evaluation as e\ndef stop(*_): raise KeyboardInterrupt\ne.Evaluation.measure = stop"
+    code = "import fedcalib.workflows.evaluate as e\ndef stop(*_): raise KeyboardInterrupt\ne.Evaluation.measure = stop"
     said = process("evaluate", scores, before=code)
     assert said.code == 130
     assert "Run the same command again" in said.err

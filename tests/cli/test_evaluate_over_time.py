@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fedcalib as fc
-from fedcalib.ledger import Ledger
+from fedcalib.accounting.ledger import Ledger
 from tests.cli.conftest import Shell
 
 
@@ -75,7 +75,7 @@ def test_windows_of_clients_share_the_budget(shell: Shell, days: Path) -> None:
 
 
 def test_windows_are_measured_after_a_calibrator(shell: Shell, days: Path, home: Path) -> None:
-    from fedcalib.artifacts.platt import Platt
+    from fedcalib.artifacts.scaling import Platt
 
     Platt(1.0, -1.2).save(home / "calibrator.json")
     plain = shell("evaluate", days, "--by", "day", "--format", "json").json["windows"]

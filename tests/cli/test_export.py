@@ -7,10 +7,8 @@ import onnxruntime
 import pytest
 
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.edges import EdgeSteps
-from fedcalib.artifacts.order_preserving import OrderPreservingVector
-from fedcalib.artifacts.scaling import Temperature
-from fedcalib.artifacts.steps import Steps
+from fedcalib.artifacts.scaling import OrderPreservingVector, Temperature
+from fedcalib.artifacts.steps import EdgeSteps, Steps
 from tests.cli.conftest import Shell
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import fedcalib as fc
-from fedcalib.cli import app, exits
-from fedcalib.job import Job
+from fedcalib.cli import app
+from fedcalib.cli import voice as exits
+from fedcalib.deploy.job import Job
 from tests.contract.subjects import federation
 from tests.remote.places import places
 
@@ -93,7 +94,7 @@ def test_a_job_is_previewed_against_the_policy(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_default_policy_is_the_printed_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedcalib.site.policy import Policy
+    from fedcalib.remote.policy import Policy
 
     assert run("site", "policy") == exits.FINE
     (tmp_path / "policy.toml").write_text(capsys.readouterr().out)

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import fedcalib as fc
-from fedcalib.io import Columns
-from fedcalib.io.reading import read_checked
-from fedcalib.ledger import Ledger
+from fedcalib.accounting.ledger import Ledger
+from fedcalib.data import Columns
+from fedcalib.data.reading import read_checked
 from tests.cli.conftest import Shell
 
 

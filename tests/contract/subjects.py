@@ -13,12 +13,12 @@ import numpy as np
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.artifacts.confusion import Confusion
-from fedcalib.artifacts.head import Representation
+from fedcalib.artifacts.evaluation import Confusion
+from fedcalib.artifacts.networks import Representation
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.loop import Runtime
 from fedcalib.methods.ccvr import ClosedForm, Retrained
-from fedcalib.methods.review_window import ReviewWindow
+from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.query import Query
 from fedcalib.training import SoftmaxRegression
 from tests.remote.places import remote

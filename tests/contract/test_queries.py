@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.query import ClientQuery
-from fedcalib.rows import Rows
+from fedcalib.query import ClientQuery, Rows
 from tests.contract.subjects import planned_queries
 from tests.strategies import federations, records
 

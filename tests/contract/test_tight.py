@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
-from fedcalib import catalogue
-from fedcalib.methods.domain_temperatures import DomainGaps
-from fedcalib.queries.calibrated import Calibrated
-from fedcalib.queries.histogram import LabelCounts
-from fedcalib.queries.score_buckets import PairedBuckets
-from fedcalib.queries.score_tree import ScoreLeaves
+from fedcalib import registry as catalogue
+from fedcalib.methods.domain_shift import DomainGaps
+from fedcalib.queries.class_tables import LabelCounts
+from fedcalib.queries.scores import PairedBuckets, ScoreLeaves
+from fedcalib.queries.wrapped import Calibrated
 from fedcalib.query import ClientQuery
 from tests.contract.subjects import kinds
 from tests.contract.test_queries import EACH, QUERIES, classes_of

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.hugging_face import hugging_face
+from benchmarks.shakespeare import CHARACTERS, shakespeare
 
 from fedcalib import datasets
 from fedcalib.errors import InputError
@@ -37,7 +39,7 @@ def test_fashion_mnist_reads_packed_and_plain_files(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_explained(tmp_path: Path) -> None:
-    from fedcalib.datasets.idx import read_idx
+    from fedcalib.datasets import read_idx
 
     (tmp_path / "x").write_bytes(b"nonsense")
     with pytest.raises(InputError, match="idx file"):
@@ -65,7 +67,7 @@ def test_cifar10_reads_one_picture_a_row_of_the_sheet(tmp_path: Path) -> None:
         datasets.cifar10(tmp_path)
 
 
-@pytest.mark.parametrize("load", [datasets.mnist, datasets.fashion_mnist, datasets.cifar10, datasets.shakespeare])
+@pytest.mark.parametrize("load", [datasets.mnist, datasets.fashion_mnist, datasets.cifar10, shakespeare])
 def test_a_missing_file_says_how_to_get_it(load: Callable[[Path], datasets.Dataset], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"found none\. (Save|Install|Say)"):
         load(tmp_path)
@@ -83,12 +85,12 @@ def test_hugging_face_reads_a_local_copy(tmp_path: Path) -> None:
         return hub.Dataset.from_dict(columns, features=shape)
 
     hub.DatasetDict({"train": part(slice(0, 3)), "test": part(slice(3, 5))}).save_to_disk(str(tmp_path / "c"))
-    found = datasets.hugging_face("cifar100", tmp_path / "c")
+    found = hugging_face("cifar100", tmp_path / "c")
     np.testing.assert_array_equal(found.inputs, pictures)
     assert found.labels.tolist() == [0, 1, 2, 3, 4]
     assert found.test.tolist() == [False, False, False, True, True]
     with pytest.raises(InputError, match="the part 'valid'"):
-        datasets.hugging_face("tiny-imagenet", tmp_path / "c")
+        hugging_face("tiny-imagenet", tmp_path / "c")
 
 
 def test_hugging_face_keeps_writers(tmp_path: Path) -> None:
@@ -97,11 +99,11 @@ def test_hugging_face_keeps_writers(tmp_path: Path) -> None:
     columns = {"image": list(pictures), "writer_id": ["a", "b", "a", "a"], "character": [3, 1, 0, 2]}
     shape = hub.Features({"image": hub.Image(), "writer_id": hub.Value("string"), "character": hub.Value("int64")})
     hub.DatasetDict({"train": hub.Dataset.from_dict(columns, features=shape)}).save_to_disk(str(tmp_path / "f"))
-    found = datasets.hugging_face("femnist", tmp_path / "f")
+    found = hugging_face("femnist", tmp_path / "f")
     np.testing.assert_array_equal(found.inputs, pictures)
     assert found.natural(fewest=2).names == ("a",)
     with pytest.raises(InputError, match="Expected one of"):
-        datasets.hugging_face("nonsense")
+        hugging_face("nonsense")
 
 
 @pytest.mark.shared
@@ -119,11 +121,11 @@ def test_mnist_knows_its_writers(shared: Path) -> None:
 
 @pytest.mark.shared
 def test_shakespeare_has_roles_and_next_characters(shared: Path) -> None:
-    found = datasets.shakespeare(shared / "shakespeare_roles", length=40, stride=50)
+    found = shakespeare(shared / "shakespeare_roles", length=40, stride=50)
     assert found.inputs.shape[1] == 40
-    text = "".join(datasets.CHARACTERS[token] for token in found.inputs[0])
+    text = "".join(CHARACTERS[token] for token in found.inputs[0])
     assert text.isprintable() or "\n" in text
     assert len(found.natural(fewest=100)) > 50
-    dense = datasets.shakespeare(shared / "shakespeare_roles", length=40, stride=1)
+    dense = shakespeare(shared / "shakespeare_roles", length=40, stride=1)
     first = dense.group == dense.group[0]
     np.testing.assert_array_equal(dense.inputs[first][1:, -1], dense.labels[first][:-1])

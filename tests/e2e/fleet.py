@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 import fedcalib as fc
-from fedcalib import certificates, deployment
-from fedcalib.io import Columns, read_checked
-from fedcalib.job import Job
+from fedcalib.data import Columns, read_checked
+from fedcalib.deploy import certificates
+from fedcalib.deploy import commands as deployment
+from fedcalib.deploy.job import Job
 
 PATIENCE = 420.0  # seconds; a busy machine takes two minutes a job
 

@@ -13,8 +13,8 @@ import pytest
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.artifacts.saving import load
-from fedcalib.job import Job
+from fedcalib.artifacts import load
+from fedcalib.deploy.job import Job
 from tests.e2e.fleet import Fleet, wait
 
 pytest.importorskip("flwr")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
-from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector
+from fedcalib.artifacts.scaling import OrderPreservingNetwork, OrderPreservingVector
+from fedcalib.families import Family
 from fedcalib.families.affine import MatrixFamily, TemperatureFamily, VectorFamily
-from fedcalib.families.family import Family
+from fedcalib.families.local_fits import fit_side_by_side
 from fedcalib.families.order_preserving import OrderPreservingNetworkFamily, OrderPreservingVectorFamily
-from fedcalib.families.side_by_side import fit_side_by_side
-from fedcalib.queries.local_fit import LocalFit
+from fedcalib.queries.scaling import LocalFit
 from fedcalib.records import softmax
 from tests.contract.subjects import federation
 

@@ -7,10 +7,10 @@ import pytest
 from scipy.optimize import minimize
 
 import fedcalib as fc
+from fedcalib.families import Family, bounded_logits
 from fedcalib.families.affine import MatrixFamily, VectorFamily
-from fedcalib.families.family import Family, bounded_logits
+from fedcalib.families.local_fits import best_each
 from fedcalib.families.order_preserving import OrderPreservingVectorFamily
-from fedcalib.families.side_by_side import best_each
 from tests.contract.subjects import federation
 
 FAMILIES = [VectorFamily(), MatrixFamily(), OrderPreservingVectorFamily()]

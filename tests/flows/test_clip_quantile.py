@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib import accounting, catalogue, wire
+from fedcalib import accounting, wire
+from fedcalib import registry as catalogue
 from fedcalib.errors import InputError
-from fedcalib.flows.clip_quantile import EDGES, clip_quantile, clipped_sum
-from fedcalib.queries.clipped import Clipped, NormHistogram
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.flows.wrapped import EDGES, clip_quantile, clipped_sum
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.reliability import Losses, TopLabelTable
+from fedcalib.queries.wrapped import Clipped, NormHistogram
 from fedcalib.query import Join
 from tests.privacy.questions import one_by_one, scored, served
 from tests.strategies import federations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedcalib.flows.likely_root import USUAL, _rising_root, crossing, fitted
+from fedcalib.estimation.roots import USUAL, _rising_root, crossing, fitted
 
 GRID = np.linspace(np.log(1 / 4), np.log(1 / 0.7), 8)
 

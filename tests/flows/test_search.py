@@ -14,9 +14,9 @@ from scipy.interpolate import PchipInterpolator
 
 from fedcalib.answer import Answer
 from fedcalib.errors import InputError
-from fedcalib.flows.crossing import crossings_of_curves
-from fedcalib.flows.search import Bisection, Found, GoldenSection, GridSearch, Interpolation, OnMagnitude
-from fedcalib.queries.histogram import LabelCounts
+from fedcalib.estimation.roots import crossings_of_curves
+from fedcalib.queries.class_tables import LabelCounts
+from fedcalib.search import Bisection, Found, GoldenSection, GridSearch, Interpolation, OnMagnitude
 
 BRACKETS = st.tuples(st.floats(-100, 100), st.floats(0.01, 100)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 GOLDEN = (sqrt(5) - 1) / 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcalib.flows.vote import Vote
+from fedcalib.estimation.roots import Vote
 
 PLACES = np.linspace(-1.4, 0.4, 8)
 

@@ -10,9 +10,9 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 
 import fedcalib as fc
-from fedcalib.flows.search import RootSearch
 from fedcalib.queries.shift import ConfidenceGaps, gaps_of
 from fedcalib.records import softmax
+from fedcalib.search import RootSearch
 
 
 def shifted(records: int = 600, classes: int = 5, sharpness: float = 2.2, seed: int = 0) -> fc.Records:

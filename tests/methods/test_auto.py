@@ -10,13 +10,12 @@ from hypothesis.extra import numpy as hnp
 
 import fedcalib as fc
 from fedcalib import metrics, wire
-from fedcalib.artifacts.chain import chained
+from fedcalib.artifacts.calibrator import chained
 from fedcalib.artifacts.scaling import Temperature, VectorScaling
 from fedcalib.errors import InputError
-from fedcalib.methods.review_window import ReviewWindow
-from fedcalib.queries.calibrated import Calibrated
-from fedcalib.queries.clipped import Clipped
-from fedcalib.queries.temperature_scores import TemperatureScores
+from fedcalib.methods.compare_models import ReviewWindow
+from fedcalib.queries.temperature import TemperatureScores
+from fedcalib.queries.wrapped import Calibrated, Clipped
 from tests.contract.subjects import federation
 
 

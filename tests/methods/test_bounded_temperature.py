@@ -13,7 +13,7 @@ import fedcalib as fc
 from fedcalib.answer import Answer
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.queries.temperature_scores import TemperatureScores
+from fedcalib.queries.temperature import TemperatureScores
 from fedcalib.records import softmax
 from tests.contract.subjects import federation
 from tests.methods.test_one_shot_temperature import pooled_optimum

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fedcalib as fc
 from fedcalib import wire
 from fedcalib.artifacts.gaussians import ClassGaussians
-from fedcalib.artifacts.head import Head, Representation
+from fedcalib.artifacts.networks import Head, Representation
 from fedcalib.errors import InputError
 from fedcalib.methods.ccvr import CCVR, Axes, ClosedForm, FeatureGaussians, Retrained
 from fedcalib.queries.moments import ClassMoments, packed, unpacked

@@ -8,8 +8,8 @@ import pytest
 import fedcalib as fc
 from fedcalib import metrics
 from fedcalib.errors import InputError
-from fedcalib.flows.coupled_evidence import shifts
-from fedcalib.queries.class_curvature import ClassCurvature
+from fedcalib.estimation.evidence import shifts
+from fedcalib.queries.class_tables import ClassCurvature
 from tests.contract.subjects import federation
 from tests.methods.test_residual_binning import biased
 

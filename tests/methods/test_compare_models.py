@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import fedcalib as fc
-from fedcalib.artifacts.comparison import Comparison
+from fedcalib.artifacts.evaluation import Comparison
 from fedcalib.errors import InputError
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedcalib as fc
 from fedcalib.errors import InputError
-from fedcalib.methods.domain_temperatures import DomainGaps, shrink
+from fedcalib.methods.domain_shift import DomainGaps, shrink
 from fedcalib.queries.shift import ConfidenceGaps
 
 

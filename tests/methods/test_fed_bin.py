@@ -10,7 +10,7 @@ from fedcalib import metrics
 from fedcalib.accounting import rho_for
 from fedcalib.errors import InputError
 from fedcalib.privacy.user_gaussian import ClippedGaussian
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.class_tables import LabelHistogram
 from tests.contract.subjects import federation
 
 

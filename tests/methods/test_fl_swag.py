@@ -11,14 +11,13 @@ import pytest
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.artifacts.weight_posterior import WeightPosterior
+from fedcalib.artifacts.gaussians import WeightPosterior
 from fedcalib.errors import InputError
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.methods.fl_swag import FLSWAG
-from fedcalib.queries.local_posterior import LocalPosterior
+from fedcalib.queries.training import LocalPosterior
 from fedcalib.training import SGD, LocalTraining, SoftmaxRegression
-from fedcalib.training.posterior import Curvature, LocalGaussian, Trajectory, woodbury
-from fedcalib.training.product import from_sketch, probes, product
+from fedcalib.training.posterior import Curvature, LocalGaussian, Trajectory, from_sketch, probes, product, woodbury
 from tests.memory import PRINT_PEAK
 
 NETWORK = SoftmaxRegression(4, 3)
@@ -253,8 +252,8 @@ def test_scatter_widens_where_clients_disagree() -> None:
 def test_large_low_rank_products_stay_small() -> None:
     """100,000 weights, 10 clients, rank 20: below 2 GiB, so nothing of size x size was made."""
     code = (
-        "import numpy as np; from fedcalib.training.posterior import LocalGaussian, woodbury\n"
-        "from fedcalib.training.product import product; rng = np.random.default_rng(0); parts = []\n"
+        "import numpy as np; from fedcalib.training.posterior import LocalGaussian, product, woodbury\n"
+        "rng = np.random.default_rng(0); parts = []\n"
         "for _ in range(10):\n"
         "    e, deviations = rng.uniform(1, 2, 100_000), rng.normal(size=(100_000, 20))\n"
         "    parts.append(LocalGaussian.around(rng.normal(size=100_000), e, woodbury(e, deviations)))\n"

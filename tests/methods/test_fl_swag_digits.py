@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.baselines import alone
 
 import fedcalib as fc
-from fedcalib import metrics, partition
+from fedcalib import metrics
+from fedcalib.data import partition
 from fedcalib.methods.fl_swag import FLSWAG
 from fedcalib.training import SGD, LocalTraining, SoftmaxRegression
-from fedcalib.training.baselines import alone
 from fedcalib.training.posterior import Curvature, PosteriorRecipe, Trajectory
 
 NETWORK = SoftmaxRegression(64, 10)

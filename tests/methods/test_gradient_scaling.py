@@ -10,11 +10,11 @@ from scipy.optimize import minimize
 
 import fedcalib as fc
 from fedcalib.artifacts.scaling import Temperature
+from fedcalib.families import Family
 from fedcalib.families.affine import VectorFamily
-from fedcalib.families.family import Family
 from fedcalib.families.order_preserving import OrderPreservingVectorFamily
-from fedcalib.queries.calibrated import Calibrated
-from fedcalib.queries.scaling_gradient import ScalingGradient
+from fedcalib.queries.scaling import ScalingGradient
+from fedcalib.queries.wrapped import Calibrated
 from tests.contract.subjects import federation
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 import fedcalib as fc
 from fedcalib import metrics
 from fedcalib.answer import Answer
-from fedcalib.flows.likely_root import crossing
+from fedcalib.estimation.roots import crossing
 from fedcalib.method import drive
 from fedcalib.records import softmax
 from tests.contract.subjects import federation

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
-from fedcalib.artifacts.platt import Beta, Platt
+from fedcalib.artifacts.scaling import Beta, Platt
 from fedcalib.errors import InputError
 from fedcalib.methods.platt import PlattScaling, fit_platt
 from fedcalib.metrics.ranking import roc_auc

@@ -21,11 +21,11 @@ from benchmarks.maddock.audit import (
 )
 
 import fedcalib as fc
-from fedcalib.accounting import SampledGaussian
+from fedcalib.accounting.events import SampledGaussian
 from fedcalib.audit.runs import audit_run
 from fedcalib.loop import Agreement
 from fedcalib.method import drive
-from fedcalib.privacy.model import Mechanism, Spending
+from fedcalib.privacy import Mechanism, Spending
 from fedcalib.privacy.user_gaussian import ClippedGaussian
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import fedcalib as fc
 from fedcalib import metrics
-from fedcalib.artifacts.logit_offsets import LogitOffsets, log_odds, odds_cells
+from fedcalib.artifacts.logit_shifts import LogitOffsets, log_odds, odds_cells
 from fedcalib.errors import InputError
-from fedcalib.flows.evidence import offsets
+from fedcalib.estimation.evidence import offsets
 from tests.contract.subjects import federation
 
 

@@ -5,11 +5,10 @@ import pytest
 
 import fedcalib as fc
 from fedcalib.errors import InputError
-from fedcalib.methods.score_calibration import ScoreCalibration
+from fedcalib.estimation.score_table import ScoreTable, default_buckets
+from fedcalib.flows.score_table import ScoreCalibration
 from fedcalib.metrics import roc_auc
-from fedcalib.metrics.calibration import binary_ece
-from fedcalib.metrics.score_buckets import default_buckets
-from fedcalib.metrics.score_table import ScoreTable
+from fedcalib.metrics.reliability import binary_ece
 from fedcalib.privacy.local import LocalDP
 from tests.methods.test_score_curves import one_each, scored
 

@@ -8,11 +8,11 @@ from sklearn.metrics import precision_score, recall_score, roc_auc_score
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.artifacts.score_curves import Curves
+from fedcalib.artifacts.evaluation import Curves
 from fedcalib.errors import InputError
+from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.flows.score_table import table_of
 from fedcalib.metrics.reliability import Reliability
-from fedcalib.metrics.score_table import ScoreTable
 from fedcalib.privacy.local import LocalDP
 from tests.strategies import answers
 

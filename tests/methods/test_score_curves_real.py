@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
+from fedcalib.estimation.score_table import Buckets
 from fedcalib.metrics import roc_auc
-from fedcalib.metrics.calibration import binary_ece
-from fedcalib.metrics.ranking import auc_of_counts
-from fedcalib.metrics.score_buckets import Buckets
-from fedcalib.metrics.thresholds import confusion
+from fedcalib.metrics.ranking import auc_of_counts, confusion
+from fedcalib.metrics.reliability import binary_ece
 from tests.methods.test_score_curves import one_each
 
 pytestmark = pytest.mark.shared

@@ -7,10 +7,10 @@ import pytest
 
 import fedcalib as fc
 from fedcalib.artifacts.calibrator import Identity
-from fedcalib.artifacts.confusion import Confusion
+from fedcalib.artifacts.evaluation import Confusion
 from fedcalib.errors import InputError
 from fedcalib.methods.bbse import class_weights
-from fedcalib.queries.confidence import Confidence, ConfusionCounts, Predictions
+from fedcalib.queries.shift import Confidence, ConfusionCounts, Predictions
 
 MIX, OTHER = np.array([0.6, 0.3, 0.1]), np.array([0.1, 0.3, 0.6])
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedcalib.metrics.absolute_sum import absolute_sum_interval, unfolded
+from fedcalib.estimation.noise_aware import absolute_sum_interval, unfolded
 
 FAR = np.linspace(4, 10, 15)
 FLIGHTS = np.array([0, 8, 20, 30, 25, 15, 8, 4, 2, 1, 0.5, 0, 0, 0, 0])

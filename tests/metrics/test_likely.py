@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedcalib.binning import bin_edges
-from fedcalib.metrics.likely import Groups
-from fedcalib.metrics.score_table import ScoreTable
-from fedcalib.metrics.table_rates import area, one_step_area, precision
-from fedcalib.planning.score_model import ScoreModel
+from fedcalib.estimation.score_rates import area, one_step_area, precision
+from fedcalib.estimation.score_table import ScoreTable
+from fedcalib.estimation.smooth_density import Groups
+from fedcalib.metrics.binning import bin_edges
+from fedcalib.planning.simulation import ScoreModel
 
 CELLS = 128
 TRUTH = 50_000 * ScoreModel(0.3, 0.75, 1.5).chances(CELLS)

@@ -11,7 +11,7 @@ from sklearn import metrics as peer
 from tests.metrics.cases import binary_records, random_records, random_scores, scored_records
 
 from fedcalib import metrics
-from fedcalib.metrics.inputs import BLOCK
+from fedcalib.metrics.intervals import BLOCK
 
 
 @pytest.mark.parametrize("seed", range(3))

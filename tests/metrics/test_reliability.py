@@ -14,7 +14,7 @@ from tests.metrics.cases import binary_records, random_records, scored_records
 from fedcalib import metrics
 from fedcalib.errors import InputError
 from fedcalib.metrics import Reliability
-from fedcalib.metrics.inputs import BLOCK
+from fedcalib.metrics.intervals import BLOCK
 
 
 def slow_ece(scores: np.ndarray, truth: np.ndarray, bins: int) -> float:

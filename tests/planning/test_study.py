@@ -6,10 +6,9 @@ from sklearn.metrics import roc_auc_score
 
 import fedcalib as fc
 from fedcalib.errors import InputError
-from fedcalib.metrics.calibration import binary_ece
-from fedcalib.planning.metrics import figure
-from fedcalib.planning.score_model import ScoreModel
-from fedcalib.planning.study import MODELS, Study
+from fedcalib.metrics.reliability import binary_ece
+from fedcalib.planning import MODELS, Study, figure
+from fedcalib.planning.simulation import ScoreModel
 
 TREE = fc.ScoreTree(4, 4)
 

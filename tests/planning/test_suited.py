@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
-from fedcalib.metrics.thresholds import confusion
+from fedcalib.metrics.ranking import confusion
 
 
 @pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.DistributedDP(1.0), fc.Open()])

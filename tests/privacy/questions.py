@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcalib import Block, Bound, ClientQuery, Federation, Plan, RecordQuery, Records, Rows
 from fedcalib.cohort import Everyone, Participation
-from fedcalib.privacy.model import Mechanism, Privacy
+from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Floats

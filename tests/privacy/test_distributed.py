@@ -14,9 +14,9 @@ import fedcalib as fc
 from fedcalib.accounting import epsilon, polya_epsilon
 from fedcalib.errors import InputError, RefusedError, TooFewClients
 from fedcalib.loop import Step
-from fedcalib.privacy.model import Mechanism
+from fedcalib.privacy import Mechanism
 from fedcalib.privacy.ring import LARGEST
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.query import ONE, Block, Bound, RecordQuery, Rows
 
 CELLS = 4000

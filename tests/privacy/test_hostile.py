@@ -9,10 +9,9 @@ import fedcalib as fc
 from fedcalib import wire
 from fedcalib.errors import InputError
 from fedcalib.privacy.distributed import GaussianShares, PolyaShares
-from fedcalib.privacy.encoders import FlippedSign, RandomSymbol, Unary
 from fedcalib.privacy.local import Coder, RandomisedReports
+from fedcalib.privacy.local_reports import Cell, Coordinate, FlippedSign, RandomSymbol, SignedCell, Unary
 from fedcalib.privacy.source_laplace import LaplaceTerms
-from fedcalib.privacy.symbols import Cell, Coordinate, SignedCell
 from fedcalib.privacy.user_gaussian import ClippedGaussian
 from fedcalib.queries.reliability import TopLabelTable
 

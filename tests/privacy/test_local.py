@@ -13,12 +13,11 @@ from tests.privacy.questions import Nothing, Sizes, Values, answered, one_by_one
 
 import fedcalib as fc
 from fedcalib.errors import InputError, RefusedError
-from fedcalib.privacy.encoders import FlippedSign, RandomSymbol, Unary
 from fedcalib.privacy.local import Coder, RandomisedReports
-from fedcalib.privacy.symbols import Cell, Coordinate, SignedCell
-from fedcalib.queries.histogram import LabelCounts, LabelHistogram
+from fedcalib.privacy.local_reports import Cell, Coordinate, FlippedSign, RandomSymbol, SignedCell, Unary
+from fedcalib.queries.class_tables import LabelCounts, LabelHistogram
 from fedcalib.queries.reliability import ClasswiseResiduals, Losses, TopLabelTable
-from fedcalib.queries.score_tree import ScoreTree
+from fedcalib.queries.scores import ScoreTree
 from fedcalib.queries.temperature import TemperatureCurve
 from fedcalib.query import Join
 

@@ -15,17 +15,14 @@ from fedcalib import wire
 from fedcalib.errors import RefusedError
 from fedcalib.federation import Federation
 from fedcalib.methods.ccvr import ClosedForm
-from fedcalib.privacy.encoders import Unary
 from fedcalib.privacy.local import Coder, RandomisedReports
+from fedcalib.privacy.local_reports import Entries, SignedCell, Unary
 from fedcalib.privacy.ring import LARGEST, grid, grid_total, unwrap
-from fedcalib.privacy.symbols import Entries, SignedCell
 from fedcalib.queries.moments import ClassMoments
 from fedcalib.queries.shift import ClippedLosses, ConfidenceGaps
-from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope
-from fedcalib.queries.temperature_scores import TemperatureScores
-from fedcalib.query import Query
+from fedcalib.queries.temperature import TemperatureCurve, TemperatureScores, TemperatureSlope
+from fedcalib.query import Query, Rows, coordinates
 from fedcalib.records import FARTHEST
-from fedcalib.rows import Rows, coordinates
 
 INVERSES = (0.25, 0.5, 1.0, 1.4)
 QUERIES: list[Query] = [

@@ -11,11 +11,21 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 from fedcalib.errors import InputError
-from fedcalib.privacy import polya
-from fedcalib.privacy.bernoulli import fair_heads, heads, tosses
-from fedcalib.privacy.opendp_noise import at_least
-from fedcalib.privacy.samplers import CHUNK, below, bits, chunks, coins, halvings, poisson, unit_poissons
-from fedcalib.randomness import Secure, Simulated
+from fedcalib.randomness import Secure, Simulated, polya
+from fedcalib.randomness.samplers import (
+    CHUNK,
+    at_least,
+    below,
+    bits,
+    chunks,
+    coins,
+    fair_heads,
+    halvings,
+    heads,
+    poisson,
+    tosses,
+    unit_poissons,
+)
 from fedcalib.types import Floats, Ints, Words
 
 SEEDED = 1e-4  # with a seed, a test either fails or never does

@@ -13,7 +13,7 @@ from tests.strategies import federations
 import fedcalib as fc
 from fedcalib import accounting
 from fedcalib.errors import InputError
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.reliability import ClasswiseResiduals, Losses, TopLabelTable
 from fedcalib.query import Join
 

@@ -12,14 +12,15 @@ from tests.privacy.questions import Sizes, Values, answered, one_by_one, scored,
 from tests.strategies import federations
 
 import fedcalib as fc
-from fedcalib import accounting, catalogue, wire
-from fedcalib.accounting import SampledGaussian, rho_for
-from fedcalib.clipping import clipped, norms
+from fedcalib import accounting, wire
+from fedcalib import registry as catalogue
+from fedcalib.accounting import rho_for
+from fedcalib.accounting.events import SampledGaussian
 from fedcalib.errors import InputError, RefusedError, TooFewClients
 from fedcalib.loop import Runtime, Step, Total
-from fedcalib.privacy.ring import unwrap
+from fedcalib.privacy.ring import clipped, norms, unwrap
 from fedcalib.privacy.user_gaussian import ClippedGaussian
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.reliability import Losses, TopLabelTable
 from fedcalib.queries.temperature import TemperatureCurve
 from fedcalib.query import ClientTerms, Join

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fedcalib as fc
 from fedcalib.errors import InputError
-from fedcalib.queries.score_tree import ScoreLeaves, ScoreTree
+from fedcalib.queries.scores import ScoreLeaves, ScoreTree
 from tests.strategies import federations
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import fedcalib as fc
-from fedcalib.runtimes.remote import Remote
-from fedcalib.runtimes.transport import LocalTransport, Transport
+from fedcalib.remote.journal import InMemory, OnDisk
+from fedcalib.remote.policy import Policy
+from fedcalib.remote.runtime import Remote
+from fedcalib.remote.site import Site
+from fedcalib.remote.sites import LocalTransport, Transport
 from fedcalib.secagg import Directory, Identity
-from fedcalib.site.notebook import InMemory, OnDisk
-from fedcalib.site.policy import Policy
-from fedcalib.site.site import Site
 
 MECHANISMS = (
     *("Exact", "FixedPoint", "PolyaShares", "GaussianShares"),

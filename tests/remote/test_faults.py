@@ -16,14 +16,13 @@ import pytest
 import fedcalib as fc
 from fedcalib.errors import TooFewClients
 from fedcalib.loop import Step
-from fedcalib.runtimes.remote import Remote
-from fedcalib.runtimes.transport import Transport
-from fedcalib.secagg.binding import seed_hash
-from fedcalib.secagg.errors import ProtocolError
-from fedcalib.secagg.shamir import Interpolation
-from fedcalib.secagg.state import ClientState, Session
-from fedcalib.site.requests import Refused, Relay, Share, read, write
-from fedcalib.site.site import Site
+from fedcalib.remote.protocol import Refused, Relay, Share, read, write
+from fedcalib.remote.runtime import Remote
+from fedcalib.remote.site import Site
+from fedcalib.remote.sites import Transport
+from fedcalib.secagg.client_steps import ClientState, Session
+from fedcalib.secagg.crypto import Interpolation, ProtocolError
+from fedcalib.secagg.roster import seed_hash
 from tests.contract.subjects import federation
 from tests.remote.places import GENEROUS, Meddler, Places, places
 

@@ -15,10 +15,10 @@ from typing import Any
 import fedcalib as fc
 from fedcalib import wire
 from fedcalib.errors import FedcalibError
-from fedcalib.runtimes.remote import Remote
-from fedcalib.runtimes.transport import LocalTransport, Transport
-from fedcalib.site.requests import ACTIONS, REASONS, Refused, read_reply
-from fedcalib.site.site import Site
+from fedcalib.remote.protocol import ACTIONS, REASONS, Refused, read_reply
+from fedcalib.remote.runtime import Remote
+from fedcalib.remote.site import Site
+from fedcalib.remote.sites import LocalTransport, Transport
 from tests.contract.subjects import federation
 from tests.remote.places import places
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import fedcalib as fc
+from fedcalib.accounting.ledger import Ledger
+from fedcalib.deploy.job import Job
+from fedcalib.deploy.server import serve, teller
 from fedcalib.errors import TranscriptError
-from fedcalib.job import Job
-from fedcalib.ledger import Ledger
-from fedcalib.runtimes.flower_server import serve, teller
-from fedcalib.runtimes.remote import Remote
+from fedcalib.remote.runtime import Remote
 from tests.contract.subjects import federation
 from tests.remote.places import Meddler, places
 

@@ -14,11 +14,11 @@ from fedcalib.errors import InputError, LedgerError, TooFewClients
 from fedcalib.loop import Outline, Step
 from fedcalib.privacy.distributed import PolyaShares
 from fedcalib.privacy.secagg import FixedPoint
-from fedcalib.queries.histogram import LabelHistogram
+from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records
-from fedcalib.site.policy import Policy
-from fedcalib.site.requests import Begin, Question, Refused, Share, read, read_reply, write
+from fedcalib.remote.policy import Policy
+from fedcalib.remote.protocol import Begin, Question, Refused, Share, read, read_reply, write
 from tests.contract.subjects import federation
 from tests.remote.places import Places, places
 

@@ -13,7 +13,7 @@ pytest.importorskip("ray")
 _SCRIPT = """
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.runtimes.flower_simulation import simulate
+from fedcalib.deploy.flower import simulate
 from tests.contract.subjects import federation
 
 data = federation(2, clients=10)

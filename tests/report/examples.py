@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fedcalib.measured import Measured
+from fedcalib.metrics.intervals import Measured
 from fedcalib.report.canvas import Picture
-from fedcalib.report.page import MetricRow, Page, SiteRow
-from fedcalib.report.plots import timeline
-from fedcalib.report.values import Contender, Curve, Diagram, Window
+from fedcalib.report.page import Page
+from fedcalib.report.row_plots import timeline
+from fedcalib.report.values import Contender, Curve, Diagram, MetricRow, SiteRow, Window
 
 NASTY = '<script>alert(\'1\')</script>" onload="x" & $x_1$ 医院\n'
 

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from fedcalib.errors import InputError
-from fedcalib.measured import Measured
-from fedcalib.report.page import MetricRow, Page, Picture, Public, SiteRow, render, save
+from fedcalib.metrics.intervals import Measured
+from fedcalib.report.canvas import Picture
+from fedcalib.report.page import Page, render, save
+from fedcalib.report.values import MetricRow, Public, SiteRow
 from tests.report.examples import NASTY, OPTIONAL, diagram, metrics, picture, sites, whole_page
 from tests.report.html import Read
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from fedcalib.errors import InputError
-from fedcalib.measured import Measured
+from fedcalib.metrics.intervals import Measured
 from fedcalib.report import plots
 from fedcalib.report.canvas import AFTER, ALARM, BEFORE, Picture, colours
-from fedcalib.report.plots import Contender, Curve, SiteRow, Window
+from fedcalib.report.values import Contender, Curve, SiteRow, Window
 from tests.report.examples import NASTY, contenders, curve, diagram, sites, windows
 
 BETTER: Any = {"ECE": "lower", "AUC": "higher"}

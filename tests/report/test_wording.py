@@ -9,10 +9,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedcalib.errors import InputError
-from fedcalib.measured import Measured
-from fedcalib.report.table_rows import metric_rows, verdict_on
+from fedcalib.metrics.intervals import Measured
+from fedcalib.report.tables import (
+    MISSING,
+    compact,
+    count,
+    decimals_for,
+    interval,
+    metric_rows,
+    number,
+    short,
+    verdict_on,
+    with_interval,
+)
 from fedcalib.report.values import Better, MetricRow, Public
-from fedcalib.report.wording import MISSING, compact, count, decimals_for, interval, number, short, with_interval
 
 
 @given(st.floats(), st.integers(0, 6))

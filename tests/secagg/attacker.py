@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fedcalib.secagg.keys import KeyPair
-from fedcalib.secagg.masks import MaskedSum, pair_key, seed_key
-from fedcalib.secagg.shamir import SHARE_SIZE, Interpolation
+from fedcalib.secagg.crypto import SHARE_SIZE, Interpolation, KeyPair, MaskedSum, pair_key, seed_key
 
 VICTIM = 2
 VICTIM_NAME = "site-002"

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from fedcalib.secagg import Client, Directory, Identity, Plan, Policy, Server, Slot, Total
-from fedcalib.secagg.message import Message
+from fedcalib.secagg.setup import Message
 
 LENIENT = Policy(floor=2, quorum=Fraction(1, 2), degree=2)
 

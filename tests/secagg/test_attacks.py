@@ -11,11 +11,9 @@ from tests.secagg.attacker import VICTIM, VICTIM_NAME, masked_by, peeled, rebuil
 from tests.secagg.conversation import LENIENT, Conversation, make_sites, names_of, plain_sum, random_vectors
 
 from fedcalib.secagg import Plan, PolicyError, ProtocolError, Slot, TooFewClients
-from fedcalib.secagg.binding import binding_of, seed_hash
-from fedcalib.secagg.keys import KeyPair
-from fedcalib.secagg.masks import MaskedSum, keystream, pair_key, seed_key
-from fedcalib.secagg.members import pack
+from fedcalib.secagg.crypto import KeyPair, MaskedSum, keystream, pair_key, seed_key
 from fedcalib.secagg.messages import Survivors
+from fedcalib.secagg.roster import binding_of, pack, seed_hash
 
 # (a) One masking key for two steps.
 

@@ -17,6 +17,7 @@ from tests.secagg.conversation import Conversation, random_vectors
 
 from fedcalib.errors import FedcalibError
 from fedcalib.secagg import Client, Plan, Server
+from fedcalib.secagg.client_steps import ClientState
 from fedcalib.secagg.messages import (
     Advert,
     Confirmation,
@@ -28,7 +29,6 @@ from fedcalib.secagg.messages import (
     Unmasking,
     UnmaskRequest,
 )
-from fedcalib.secagg.state import ClientState
 
 COUNT = int(os.environ.get("FEDCALIB_FUZZ", "10000"))
 JUNK = [None, True, -1, 0, 1, 2, 3, 4, 5, 2**53, 1e300, "", "A", "AAAA", "A" * 43 + "=", "\ud800", "1/0", [], [[]], {}]

@@ -12,7 +12,7 @@ from tests.secagg.conversation import Conversation, make_plan, random_vectors
 
 from fedcalib.errors import InputError
 from fedcalib.secagg import Plan, ProtocolError, Slot, WireError
-from fedcalib.secagg.keys import KeyPair
+from fedcalib.secagg.crypto import KeyPair
 from fedcalib.secagg.messages import Survivors, UnmaskRequest
 
 PLAN = make_plan(steps=2)

@@ -13,13 +13,20 @@ from scipy.stats import chi2, hypergeom
 
 from fedcalib.errors import InputError, WireError
 from fedcalib.secagg import Directory, Identity, ProtocolError
-from fedcalib.secagg.digest import digest
-from fedcalib.secagg.graph import Graph, degree, threshold
-from fedcalib.secagg.keys import KeyPair, derive, seal, unseal
-from fedcalib.secagg.masks import MaskedSum, keystream
-from fedcalib.secagg.members import pack, unpack
-from fedcalib.secagg.merkle import Tree, root_of
-from fedcalib.secagg.shamir import PRIME, Interpolation, split
+from fedcalib.secagg.crypto import (
+    PRIME,
+    Interpolation,
+    KeyPair,
+    MaskedSum,
+    derive,
+    digest,
+    keystream,
+    seal,
+    split,
+    unseal,
+)
+from fedcalib.secagg.roster import Tree, pack, root_of, unpack
+from fedcalib.secagg.setup import Graph, degree, threshold
 
 # Secret sharing
 

@@ -9,7 +9,7 @@ import pytest
 from tests.secagg.conversation import Conversation, random_vectors
 
 from fedcalib.secagg import Identity, Policy, PolicyError, ProtocolError
-from fedcalib.secagg.keys import KeyPair
+from fedcalib.secagg.crypto import KeyPair
 from fedcalib.secagg.roster import Roster
 
 # A server that swaps keys, and a roster of its own making.

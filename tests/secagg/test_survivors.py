@@ -12,10 +12,9 @@ from tests.secagg.attacker import VICTIM, VICTIM_NAME, peeled, rebuilt, spy
 from tests.secagg.conversation import Conversation, names_of, random_vectors
 
 from fedcalib.secagg import Identity, ProtocolError, TooFewClients
-from fedcalib.secagg.keys import KeyPair
-from fedcalib.secagg.members import pack, unpack
+from fedcalib.secagg.crypto import SHARE_SIZE, KeyPair
 from fedcalib.secagg.messages import Survivors, UnmaskRequest, Vote, survivors_statement
-from fedcalib.secagg.shamir import SHARE_SIZE
+from fedcalib.secagg.roster import pack, unpack
 
 
 def test_dropping_a_client_on_purpose_leaves_its_own_mask_on():

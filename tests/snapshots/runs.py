@@ -16,7 +16,7 @@ import fedcalib as fc
 from fedcalib import wire
 from fedcalib.errors import FedcalibError
 from fedcalib.loop import Runtime
-from fedcalib.methods.fit_and_measure import FitAndMeasure
+from fedcalib.methods.compose import FitAndMeasure
 from tests.contract.subjects import METHODS, MODELS
 from tests.remote.places import remote
 from tests.snapshots import data

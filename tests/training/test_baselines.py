@@ -9,15 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.baselines import alone, averaged_predictions, averaged_weights
+from benchmarks.langevin import Langevin
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.artifacts.ensemble import Ensemble
-from fedcalib.artifacts.trained import Trained
+from fedcalib.artifacts.networks import Ensemble, Trained
 from fedcalib.errors import InputError
 from fedcalib.training import SGD, LocalTraining, SoftmaxRegression
-from fedcalib.training.baselines import alone, averaged_predictions, averaged_weights
-from fedcalib.training.langevin import Langevin
 
 NETWORK = SoftmaxRegression(3, 2)
 ROOT = Path(__file__).resolve().parents[2]

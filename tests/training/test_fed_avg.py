@@ -13,7 +13,7 @@ import fedcalib as fc
 from fedcalib import wire
 from fedcalib.errors import InputError, TranscriptError
 from fedcalib.methods.fed_avg import FedAvg
-from fedcalib.queries.local_update import LocalUpdate
+from fedcalib.queries.training import LocalUpdate
 from fedcalib.training import SGD, Adam, LocalTraining, SoftmaxRegression
 
 NETWORK = SoftmaxRegression(4, 3)

@@ -6,17 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.baselines import alone
+from benchmarks.shakespeare import shakespeare
+from benchmarks.similarity import layer_similarity, linear_cka, plot_similarity
 
 import fedcalib as fc
-from fedcalib import catalogue, datasets, metrics, partition, wire
+from fedcalib import datasets, metrics, wire
+from fedcalib import registry as catalogue
+from fedcalib.data import partition
 from fedcalib.errors import InputError, WireError
 from fedcalib.methods.ccvr import CCVR, Retrained
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.methods.fl_swag import FLSWAG
 from fedcalib.training import SGD, Adam, CharLSTM, ConvNet, LeNet5, LocalTraining, OwnNetwork, ResNet18, UnitHead
-from fedcalib.training.baselines import alone
 from fedcalib.training.posterior import Curvature, Trajectory
-from fedcalib.training.similarity import layer_similarity, linear_cka, plot_similarity
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
@@ -68,7 +71,7 @@ def test_networks_score_and_their_head_takes_their_features(
     assert session.features(inputs).shape == (len(inputs), features)
     labels = np.arange(len(inputs)) % network.outputs
     records = fc.Records.of_logits(np.zeros((len(inputs), network.outputs)), labels, inputs=inputs)
-    from fedcalib.artifacts.trained import Trained
+    from fedcalib.artifacts.networks import Trained
 
     scored = Trained(network, weights).over(records)
     np.testing.assert_allclose(scored.logits, session.logits(inputs), atol=1e-5)
@@ -197,7 +200,7 @@ def test_a_unit_head_counts_by_direction_only() -> None:
     weights = network.start(3)
     longer = weights.copy()
     longer[network.head[0]] *= 7
-    from fedcalib.artifacts.trained import Trained
+    from fedcalib.artifacts.networks import Trained
 
     records = fc.Records.of_logits(np.zeros((6, 10)), np.arange(6), inputs=GREY)
     scored = Trained(network, weights).over(records)
@@ -221,7 +224,7 @@ def test_scores_are_the_modules_own_whatever_follows_its_last_layer() -> None:
 
     catalogue.register(Halved)
     network = OwnNetwork("Halved")
-    from fedcalib.artifacts.trained import Trained
+    from fedcalib.artifacts.networks import Trained
 
     model = Trained(network, network.start(0))
     np.testing.assert_allclose(model.over(table(9)).logits, model.logits(table(9).extra["inputs"]), atol=1e-6)
@@ -230,7 +233,7 @@ def test_scores_are_the_modules_own_whatever_follows_its_last_layer() -> None:
 
 @pytest.mark.shared
 def test_the_lstm_learns_more_of_roles_than_how_often_characters_occur(shared: Path) -> None:
-    spoken = datasets.shakespeare(shared / "shakespeare_roles", length=10, stride=20)
+    spoken = shakespeare(shared / "shakespeare_roles", length=10, stride=20)
     train, group = spoken.records(~spoken.test), np.asarray(spoken.group)[~spoken.test]
     roles = partition.natural(train, group, fewest=500).subset(np.arange(10))
     method = FedAvg(CharLSTM(spoken.classes, 8, 32, 1), 6, LocalTraining(1, 16, Adam(0.01)), largest=1000)

@@ -1,37 +1,158 @@
-"""The commands put together, and the one place where errors become messages and exit codes."""
+"""`fedcalib methods`: what can be chosen.
+
+`fedcalib demo`: the whole story on real flights.
+
+Flags that stand in a file: `fedcalib.toml` here, or the one that --config names.
+
+The commands put together, and the one place where errors become messages and exit codes.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import tomllib
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import click
 import typer
+from typer import Option
 
-from fedcalib.cli import exits, ledger
+from fedcalib.cli import ledger, options
+from fedcalib.cli import voice as exits
 from fedcalib.cli.apply import apply
 from fedcalib.cli.audit import audit
 from fedcalib.cli.calibrate import calibrate
-from fedcalib.cli.certs import certs
 from fedcalib.cli.compare import compare
-from fedcalib.cli.config import defaults, stated
-from fedcalib.cli.demo import demo
 from fedcalib.cli.evaluate import evaluate
 from fedcalib.cli.export import export
-from fedcalib.cli.methods import methods
 from fedcalib.cli.monitor import monitor
 from fedcalib.cli.plan import plan
+from fedcalib.cli.registry import METHODS, MODELS, Entry
 from fedcalib.cli.server import app as server
-from fedcalib.cli.simulate import simulate
+from fedcalib.cli.server import certs
 from fedcalib.cli.site import app as site
-from fedcalib.cli.submit import submit
+from fedcalib.cli.submit import simulate, submit
 from fedcalib.cli.train import train
-from fedcalib.cli.voice import SCHEMA_VERSION
-from fedcalib.errors import FedcalibError
+from fedcalib.cli.voice import SCHEMA_VERSION, Table, Voice
+from fedcalib.errors import FedcalibError, InputError
+
+
+def methods(
+    format_: options.Shape = options.Format.TEXT, config: options.Config = None, debug: options.Debug = False
+) -> None:
+    """List the methods and privacy models that --method and --privacy can name."""
+    lists = {"methods": _there(METHODS), "privacy": _there(MODELS)}
+    document = {name: [_entry(entry) for entry in entries] for name, entries in lists.items()}
+    tables = [
+        Table(title, ("name", "what it does", "options"), tuple(_row(entry) for entry in lists[name]))
+        for name, title in (("methods", "--method"), ("privacy", "--privacy"))
+    ]
+    Voice(format_ is options.Format.JSON).result(document, tables)
+
+
+def _there(entries: tuple[Entry, ...]) -> list[Entry]:
+    return [entry for entry in entries if entry.there]
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    known = {name: value if _is_plain(value) else type(value).__name__ for name, value in entry.options.items()}
+    return {"name": entry.word, "class": entry.name, "summary": entry.summary, "options": known}
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    known = (name if value is None else f"{name}={value}" for name, value in _entry(entry)["options"].items())
+    return entry.word, entry.summary, ", ".join(known)
+
+
+def demo(
+    *,
+    out: Annotated[Path, Option(help="Directory of the report.")] = Path("fedcalib-demo"),
+    epsilon: Annotated[float, Option(help="Budget of the private chapter.")] = 1.0,
+    seed: options.Seed = None,
+    format_: options.Shape = options.Format.TEXT,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Recalibrate flight delays across sixteen airlines, and write a report."""
+    from fedcalib.demo.run import main
+
+    voice = Voice(format_ is options.Format.JSON)
+    document = main(out, epsilon, seed, voice.note if voice.as_json else print)
+    if voice.as_json:
+        voice.result({name: value for name, value in document.items() if name != "schema_version"}, [])
+
+
+USUAL: Final = "fedcalib.toml"
+
+
+def stated(argv: Sequence[str], flag: str) -> str | None:
+    """Find a flag's value before anything is parsed, in either of its two spellings."""
+    for index, word in enumerate(argv):
+        if word == flag and index + 1 < len(argv):
+            return argv[index + 1]
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None
+
+
+def defaults(argv: Sequence[str], commands: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
+    """Read the flags of every command from the file: those at the top hold for all, a table's for its command.
+
+    `commands` says, for each command, which parameter each of its flags sets.
+    """
+    path = _file(argv)
+    if path is None:
+        return {}
+    content = _parsed(path)
+    tables = {name: table for name, table in content.items() if isinstance(table, dict)}
+    common = {name: value for name, value in content.items() if name not in tables}
+    _check(common, {flag for flags in commands.values() for flag in flags}, str(path))
+    for name, table in tables.items():
+        if name not in commands:
+            raise InputError(f"Expected a command's name, found the table [{name}] in {path}; try {_list(commands)}.")
+        _check(table, set(commands[name]), f"[{name}] of {path}")
+    return {
+        name: {flags[flag]: value for flag, value in {**common, **tables.get(name, {})}.items() if flag in flags}
+        for name, flags in commands.items()
+    }
+
+
+def _file(argv: Sequence[str]) -> Path | None:
+    named = stated(argv, "--config")
+    if named is not None:
+        return Path(named)
+    return Path(USUAL) if Path(USUAL).is_file() else None
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Expected to read {path}, found: {error.strerror or error}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected TOML in {path}, found: {error}.") from error
+
+
+def _check(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    for name, value in table.items():
+        if name not in known or name == "config":
+            raise InputError(f"Expected flags of fedcalib in {where}, found '{name}'; try {_list(known - {'config'})}.")
+        if isinstance(value, dict):
+            raise InputError(f"Expected a value for '{name}' in {where}, found a table.")
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
 
 _INTERRUPTED = "Interrupted. Run the same command again to go on where it stopped."
 

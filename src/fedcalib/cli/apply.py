@@ -7,11 +7,12 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from fedcalib.cli import documents, options
-from fedcalib.cli.application import Application
-from fedcalib.cli.evaluation import load_calibrator
+from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
-from fedcalib.io import Columns, open_table
+from fedcalib.data import Columns, open_table
+from fedcalib.workflows import documents
+from fedcalib.workflows.apply import Application
+from fedcalib.workflows.evaluate import load_calibrator
 
 
 def apply(

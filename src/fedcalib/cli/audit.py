@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from fedcalib.cli import exits, options
+from fedcalib.cli import options
+from fedcalib.cli import voice as exits
 from fedcalib.cli.request import PrivacyRequest
 from fedcalib.cli.voice import Table, Voice
 

@@ -10,15 +10,16 @@ from typing import Annotated, Any, Final
 from typer import Option
 
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.cli import documents, options, registry, state
-from fedcalib.cli.budget import as_simulation
-from fedcalib.cli.calibration import Calibration, Records, Told
-from fedcalib.cli.outputs import check_folder, places, write_all
+from fedcalib.cli import options, registry
 from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
-from fedcalib.cli.spending import Purse
-from fedcalib.cli.voice import SCHEMA_VERSION, Voice
+from fedcalib.cli.voice import SCHEMA_VERSION, Voice, check_folder, places, write_all
+from fedcalib.data import Columns, expand
 from fedcalib.errors import InputError
-from fedcalib.io import Columns, expand
+from fedcalib.workflows import documents
+from fedcalib.workflows import session as state
+from fedcalib.workflows.budget import as_simulation
+from fedcalib.workflows.calibrate import Calibration, Records, Told
+from fedcalib.workflows.session import Purse
 
 NAMES: Final = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _FIT = "Method"

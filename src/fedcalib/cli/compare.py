@@ -9,16 +9,17 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
-from fedcalib.cli import documents, options, registry, state
-from fedcalib.cli.comparison import Side, entries
-from fedcalib.cli.comparison_runs import Comparison
-from fedcalib.cli.outputs import check_folder, write_all
+from fedcalib.cli import options, registry
 from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
-from fedcalib.cli.spending import Purse
-from fedcalib.cli.voice import SCHEMA_VERSION, Voice
-from fedcalib.compare import ByClient, ByRecord, Split
+from fedcalib.cli.voice import SCHEMA_VERSION, Voice, check_folder, write_all
+from fedcalib.data import Columns, expand
 from fedcalib.errors import InputError
-from fedcalib.io import Columns, expand
+from fedcalib.workflows import documents
+from fedcalib.workflows import session as state
+from fedcalib.workflows.compare import ByClient, ByRecord, Split
+from fedcalib.workflows.comparison import Side, entries
+from fedcalib.workflows.comparison_runs import Comparison
+from fedcalib.workflows.session import Purse
 
 NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
 _FIT = "Comparison"

@@ -7,16 +7,18 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
-from fedcalib.cli import curves, documents, monitor, options, state
-from fedcalib.cli.budget import as_simulation
-from fedcalib.cli.evaluation import Evaluation
-from fedcalib.cli.outputs import check_folder, write_all
+from fedcalib.cli import monitor, options
 from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
-from fedcalib.cli.spending import Purse
-from fedcalib.cli.voice import Voice
-from fedcalib.cli.watching import Every, Watching
+from fedcalib.cli.voice import Voice, check_folder, write_all
+from fedcalib.data import Columns, expand
 from fedcalib.errors import InputError
-from fedcalib.io import Columns, expand
+from fedcalib.workflows import documents
+from fedcalib.workflows import reports as curves
+from fedcalib.workflows import session as state
+from fedcalib.workflows.budget import as_simulation
+from fedcalib.workflows.evaluate import Evaluation
+from fedcalib.workflows.session import Purse
+from fedcalib.workflows.windows import Every, Watching
 
 DRIFT: Final = ("result.json", "report.html", "drift.png")
 _TIME = "Over time"
@@ -157,7 +159,10 @@ def _evaluate(evaluation: Evaluation, root: Path | None, key: str, out: Path | N
     document["warnings"] = [*warnings, *document["warnings"]]
     if out is not None and found.curves is not None:
         told = {**document, "curves": curves.document(found.curves)}
-        document = {**told, "files": write_all(out, curves.files(found.report, found.curves, found.spent, document))}
+        document = {
+            **told,
+            "files": write_all(out, curves.curve_files(found.report, found.curves, found.spent, document)),
+        }
     tables = [
         documents.metrics_table("All sites together", {"value": document["metrics"]}),
         *documents.own_table(document["per_client"]),

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 
 from typer import Argument, Option
 
-from fedcalib.cli import documents, options
-from fedcalib.cli.evaluation import load_calibrator
-from fedcalib.cli.outputs import check_folder, write_all
-from fedcalib.cli.voice import Voice
+from fedcalib.cli import options
+from fedcalib.cli.voice import Voice, check_folder, write_all
 from fedcalib.export import Input, Logits, Probabilities, Score, to_onnx
+from fedcalib.workflows import documents
+from fedcalib.workflows.evaluate import load_calibrator
 
 
 class Target(StrEnum):

@@ -14,8 +14,9 @@ from fedcalib.cli import options
 from fedcalib.cli.voice import Table, Voice
 
 if TYPE_CHECKING:
-    from fedcalib.ledger import Account
-    from fedcalib.ledger_file import Entry
+    from fedcalib.accounting.ledger import Account
+    from fedcalib.accounting.ledger_file import Entry
+
 
 File: TypeAlias = Annotated[Path, Argument(help="The ledger's file.", show_default=False)]
 
@@ -39,7 +40,7 @@ def show(
     debug: options.Debug = False,
 ) -> None:
     """Say what every account has spent, and what is left."""
-    from fedcalib.ledger import Ledger
+    from fedcalib.accounting.ledger import Ledger
 
     ledger = Ledger(file)
     accounts = [one for one in ledger.accounts() if account in (None, one.name)]
@@ -59,7 +60,7 @@ def verify(
     debug: options.Debug = False,
 ) -> None:
     """Check that no line was changed, added out of turn or removed, and give the hash of the last."""
-    from fedcalib.ledger import Ledger
+    from fedcalib.accounting.ledger import Ledger
 
     ledger = Ledger(file)
     last, lines = ledger.verify(head), len(ledger.entries())
@@ -78,7 +79,7 @@ def limit(
     debug: options.Debug = False,
 ) -> None:
     """Set the most that an account may spend; the limit before it stays on record."""
-    from fedcalib.ledger import Ledger
+    from fedcalib.accounting.ledger import Ledger
 
     state = Ledger(file).limit(account, epsilon, delta)
     Voice(format_ is options.Format.JSON).result({"account": _account(state)}, [_table(state)])

@@ -9,15 +9,17 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
-from fedcalib.cli import documents, options, state, timelines
-from fedcalib.cli.budget import as_simulation
-from fedcalib.cli.outputs import check_folder, write_all
+from fedcalib.cli import options
 from fedcalib.cli.request import DataRequest, PrivacyRequest, settings
-from fedcalib.cli.spending import Purse
-from fedcalib.cli.voice import SCHEMA_VERSION, Voice
-from fedcalib.cli.watching import Every, Slices, Watched, Watching
+from fedcalib.cli.voice import SCHEMA_VERSION, Voice, check_folder, write_all
+from fedcalib.data import Columns, expand
 from fedcalib.errors import InputError
-from fedcalib.io import Columns, expand
+from fedcalib.workflows import documents
+from fedcalib.workflows import session as state
+from fedcalib.workflows import windows as timelines
+from fedcalib.workflows.budget import as_simulation
+from fedcalib.workflows.session import Purse
+from fedcalib.workflows.windows import Every, Slices, Watched, Watching
 
 NAMES: Final = ("calibrator.json", "result.json", "report.html", "timeline.png")
 _WATCH = "Watching"

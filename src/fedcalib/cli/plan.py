@@ -11,9 +11,9 @@ from typer import Option
 from fedcalib.cli import options
 from fedcalib.cli.voice import Table, Voice
 from fedcalib.errors import InputError
-from fedcalib.planning.score_model import ScoreModel
-from fedcalib.planning.study import Forecast, Study
-from fedcalib.queries.score_tree import ScoreTree
+from fedcalib.planning import Forecast, Study
+from fedcalib.planning.simulation import ScoreModel
+from fedcalib.queries.scores import ScoreTree
 
 _AROUND = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show sizes around the answer
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast, final
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.method import Method
-from fedcalib.privacy.model import Privacy
+from fedcalib.privacy import Privacy
 
 
 @final
@@ -75,22 +75,22 @@ METHODS: Final = (
     _method("fed_scaling", "FedMatrix"),
     _method("fed_scaling", "FedOPVector"),
     _method("fed_scaling", "FedCal"),
-    _method("one_shot_temperature", "OneShotTemperature"),
-    _method("bounded_temperature", "BoundedTemperature"),
-    _method("gradient_scaling", "RidgeOPVector"),
-    _method("gradient_scaling", "RidgeVector"),
+    _method("temperature", "OneShotTemperature"),
+    _method("temperature", "BoundedTemperature"),
+    _method("ridge_scaling", "RidgeOPVector"),
+    _method("ridge_scaling", "RidgeVector"),
     _method("residual_binning", "ResidualBinning"),
-    _method("class_shifts", "ClassShifts"),
+    _method("residual_binning", "ClassShifts"),
     _method("auto", "Auto"),
     _method("platt", "PlattScaling"),
-    _method("beta_scaling", "BetaScaling"),
-    _method("quantile_binning", "QuantileBinning"),
-    _method("isotonic_buckets", "IsotonicBuckets"),
-    _method("binary_bbq", "BinaryBBQ"),
-    _method("acc_t", "AccT"),
-    _method("nll_t", "NLLT", "nll-t"),
-    _method("ece_t", "ECET", "ece-t"),
-    _method("source_binning", "SourceBinning"),
+    _method("platt", "BetaScaling"),
+    _method("score_binning", "QuantileBinning"),
+    _method("score_binning", "IsotonicBuckets"),
+    _method("score_binning", "BinaryBBQ"),
+    _method("domain_shift", "AccT"),
+    _method("domain_shift", "NLLT", "nll-t"),
+    _method("domain_shift", "ECET", "ece-t"),
+    _method("domain_shift", "SourceBinning"),
 )
 
 MODELS: Final = (

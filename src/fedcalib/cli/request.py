@@ -10,13 +10,13 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from fedcalib.cli import registry
-from fedcalib.cli.state import State
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation, Poisson
+from fedcalib.data import Columns, read_checked
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.io import Columns, read_checked
-from fedcalib.privacy.model import Privacy
+from fedcalib.privacy import Privacy
+from fedcalib.workflows.session import State
 
 T = TypeVar("T")
 

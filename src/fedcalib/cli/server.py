@@ -1,4 +1,7 @@
-"""`fedcalib server`: start the server of a federation and let sites in."""
+"""`fedcalib certs`: keys and certificates for a pilot.
+
+`fedcalib server`: start the server of a federation and let sites in.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,28 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from fedcalib import deployment
-from fedcalib.cli.running import call, replace_by, stated_keys
-from fedcalib.cli.voice import Voice
+from fedcalib.cli.voice import Table, Voice
+from fedcalib.deploy import commands as deployment
+from fedcalib.deploy.commands import call, replace_by, stated_keys
+
+
+def certs(
+    folder: Annotated[Path, Argument(help="New folder for the keys; one subfolder a site goes to that site.")],
+    sites: Annotated[list[str], Argument(help="Names of the sites.")],
+    *,
+    host: Annotated[
+        list[str] | None, Option(help="Name or address by which sites reach the server; repeat it for several.")
+    ] = None,
+) -> None:
+    """Make a certificate authority, the server's certificate, and each site's node key and identity."""
+    from fedcalib.deploy.certificates import make
+
+    written = make(folder, sites, host or ["127.0.0.1", "localhost"])
+    rows = tuple((name, str(path)) for name, path in written.items())
+    voice = Voice(False)
+    voice.result({}, [Table("Keys for a pilot, valid for a year", ("for", "where"), rows)])
+    voice.note("Give each site its own subfolder and nobody else's; keep ca.key and server.key at the server.")
+
 
 app = typer.Typer(help="Start the server of a federation, and let sites in.", no_args_is_help=True)
 

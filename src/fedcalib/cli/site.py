@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from fedcalib import deployment
 from fedcalib.cli import options
-from fedcalib.cli.running import replace_by, stated_keys
 from fedcalib.cli.voice import Table, Voice
+from fedcalib.deploy import commands as deployment
+from fedcalib.deploy.commands import replace_by, stated_keys
 from fedcalib.errors import InputError, PolicyError
-from fedcalib.site.audit import AuditLog
-from fedcalib.site.policy import Policy
+from fedcalib.remote.journal import AuditLog
+from fedcalib.remote.policy import Policy
 
 app = typer.Typer(help="Run a site, read its log, and preview jobs.", no_args_is_help=True)
 
@@ -92,7 +92,7 @@ def preview(
     format_: options.Shape = options.Format.TEXT,
 ) -> None:
     """Show what a job would ask and what it would cost here, and whether the policy allows it; ask nothing."""
-    from fedcalib.job import Job
+    from fedcalib.deploy.job import Job
 
     voice = Voice(format_ is options.Format.JSON)
     rules = Policy() if policy is None else Policy.read(policy)

@@ -9,18 +9,19 @@ from typing import Annotated, Any, Final
 import numpy as np
 from typer import Argument, Option
 
-from fedcalib.artifacts.saving import Artifact
-from fedcalib.cli import documents, options, state
-from fedcalib.cli.outputs import check_folder, write_all
+from fedcalib.artifacts import Artifact
+from fedcalib.cli import options
 from fedcalib.cli.request import PrivacyRequest, participation
-from fedcalib.cli.spending import Purse
-from fedcalib.cli.training import Model, Training, dataset, dealt, network
-from fedcalib.cli.voice import Voice
+from fedcalib.cli.voice import Voice, check_folder, write_all
 from fedcalib.federation import Federation
 from fedcalib.methods.fed_avg import FedAvg
-from fedcalib.privacy.model import Spending
+from fedcalib.privacy import Spending
 from fedcalib.records import Records
 from fedcalib.training import SGD, LocalTraining
+from fedcalib.workflows import documents
+from fedcalib.workflows import session as state
+from fedcalib.workflows.session import Purse
+from fedcalib.workflows.train import Model, Training, dataset, dealt, network
 
 NAMES: Final = ("model.json", "head.json", "scored.parquet")
 _FIT = "Training"

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from fedcalib.artifacts.metrics_report import MetricsReport
-from fedcalib.artifacts.saving import write_whole
-from fedcalib.cli import pages
+from fedcalib.artifacts import write_whole
+from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.demo import flights
 from fedcalib.demo.story import WAYS, Airline, Chapter, Story, tell
-from fedcalib.measured import Measured
+from fedcalib.metrics.intervals import Measured
 from fedcalib.randomness import Simulated
-from fedcalib.report.page import Diagram, Page, SiteRow, render
-from fedcalib.report.plots import bars_by_site, reliability
+from fedcalib.report.curve_plots import reliability
+from fedcalib.report.page import Page, render
+from fedcalib.report.row_plots import bars_by_site
+from fedcalib.report.values import Diagram, SiteRow
+from fedcalib.workflows import reports as pages
 
 SHOWN = ("ece", "brier", "auc", "accuracy")
 

@@ -8,21 +8,21 @@ from typing import final
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator, Identity
-from fedcalib.artifacts.metrics_report import MetricsReport
-from fedcalib.artifacts.platt import Platt
+from fedcalib.artifacts.evaluation import MetricsReport
+from fedcalib.artifacts.scaling import Platt
 from fedcalib.cohort import FEWEST_RECORDS
 from fedcalib.demo.flights import MEASURED, RECALIBRATED, Scored
 from fedcalib.federation import Federation
 from fedcalib.loop import run
-from fedcalib.methods.federated_metrics import FederatedMetrics
+from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.methods.platt import PlattScaling
+from fedcalib.privacy import Privacy, Spending
 from fedcalib.privacy.distributed import DistributedDP
-from fedcalib.privacy.model import Privacy, Spending
 from fedcalib.privacy.open import Open
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.records import Records
-from fedcalib.runtimes.in_process import InProcess
+from fedcalib.runtimes import InProcess
 from fedcalib.types import Floats, Ints
 
 WAYS = ("as is", "together", "alone", "together + own shift")

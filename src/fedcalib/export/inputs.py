@@ -10,9 +10,7 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
-from fedcalib.export.arithmetic import log_probs, softmax
-from fedcalib.export.building import Scores
-from fedcalib.export.graph import Graph
+from fedcalib.export.graph import Graph, Scores, log_probs, softmax
 from fedcalib.records import softmax as softmax_of
 from fedcalib.types import Floats
 

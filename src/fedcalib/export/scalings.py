@@ -1,15 +1,46 @@
-"""Scalings as graphs."""
+"""Scalings as graphs.
+
+Normalisers as graphs.
+
+Calibrators around other calibrators, and the one that does nothing, as graphs.
+"""
 
 from __future__ import annotations
 
+from functools import reduce, singledispatch
+
 import numpy as np
 
-from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector
-from fedcalib.artifacts.platt import Beta, Platt
-from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
-from fedcalib.export.arithmetic import both_classes, log1p, scaled, sigmoid, softmax, softplus
-from fedcalib.export.building import Scores, calibrated, classes_of
-from fedcalib.export.graph import Graph
+from fedcalib.artifacts.calibrator import Chain, Identity, KeepTop, Mixture
+from fedcalib.artifacts.logit_shifts import LabelShift
+from fedcalib.artifacts.scaling import (
+    Beta,
+    MatrixScaling,
+    OrderPreservingNetwork,
+    OrderPreservingVector,
+    Platt,
+    Temperature,
+    VectorScaling,
+)
+from fedcalib.artifacts.steps import INSIDE, NEWTON_STEPS, ByOdds, ByScale, Normaliser
+from fedcalib.errors import InputError
+from fedcalib.export.graph import (
+    Graph,
+    Scores,
+    both_classes,
+    breaks,
+    calibrated,
+    classes_of,
+    is_class,
+    log1p,
+    log_probs,
+    normalised,
+    scaled,
+    sigmoid,
+    softmax,
+    softplus,
+    top,
+)
 from fedcalib.types import Array
 
 
@@ -107,3 +138,140 @@ def _stretched(graph: Graph, logits: str, values: str, order: str, raw: str) -> 
     last = graph.op("Mul", graph.columns(values, -1, None), 0.0)
     sorted_ = graph.op("Concat", sums, last, axis=1)
     return softmax(graph, graph.op("ScatterElements", logits, order, sorted_, axis=1))
+
+
+@singledispatch
+def shared(normaliser: Normaliser, graph: Graph, values: str, fallback: str) -> str:
+    """Bring rows to a sum of one."""
+    raise InputError(f"Expected a normaliser that can be exported, found {type(normaliser).__name__}.")
+
+
+@shared.register
+def _(normaliser: ByScale, graph: Graph, values: str, fallback: str) -> str:
+    return normalised(graph, values, fallback)
+
+
+@shared.register
+def _(normaliser: ByOdds, graph: Graph, values: str, fallback: str) -> str:
+    inside = graph.op("Clip", values, INSIDE, 1 - INSIDE)
+    odds = graph.op("Div", inside, graph.op("Sub", 1.0, inside))
+    moved = _probability(graph, graph.op("Mul", _factor(graph, odds), odds))
+    held = graph.op("Greater", graph.reduced("ReduceSum", values), 0.0)
+    return normalised(graph, graph.op("Where", held, moved, 0.0), fallback)
+
+
+def _probability(graph: Graph, odds: str) -> str:
+    return graph.op("Div", odds, graph.op("Add", odds, 1.0))
+
+
+def _factor(graph: Graph, odds: str) -> str:
+    """Take the same steps from the same place."""
+    largest = graph.reduced("ReduceMax", odds)
+    others = graph.op("Where", is_class(graph, odds, top(graph, odds)), 0.0, odds)
+    factor = graph.op("Div", largest, largest)
+    for _ in range(NEWTON_STEPS):
+        factor = graph.op(
+            "Mul", factor, _step(graph, graph.op("Mul", factor, largest), graph.op("Mul", factor, others))
+        )
+    return factor
+
+
+def _step(graph: Graph, largest: str, others: str) -> str:
+    """Say what to multiply the factor by, given the odds as multiplied so far."""
+    rest = _probability(graph, others)
+    mass = graph.reduced("ReduceSum", rest)
+    spread = graph.reduced("ReduceSum", graph.op("Mul", rest, graph.op("Sub", 1.0, rest)))
+    growth = graph.op("Add", graph.op("Div", spread, mass), _probability(graph, largest))
+    gap = graph.op("Log", graph.op("Mul", mass, graph.op("Add", largest, 1.0)))
+    return graph.op("Exp", graph.op("Neg", graph.op("Div", gap, growth)))
+
+
+_LEAD = 1e-9  # as the artifact has it
+
+
+@calibrated.register
+def _(calibrator: Identity, graph: Graph, scores: Scores) -> str:
+    return graph.op("Identity", scores.probs)
+
+
+@calibrated.register
+def _(calibrator: Chain, graph: Graph, scores: Scores) -> str:
+    for stage in calibrator.stages:
+        probs = calibrated(stage, graph, scores)
+        scores = Scores(probs, log_probs(graph, probs))
+    return scores.probs
+
+
+@calibrated.register
+def _(calibrator: Mixture, graph: Graph, scores: Scores) -> str:
+    weighed = [
+        graph.op("Mul", calibrated(part, graph, scores), weight)
+        for part, weight in zip(calibrator.parts, calibrator.weights, strict=True)
+    ]
+    return reduce(lambda one, other: graph.op("Add", one, other), weighed)
+
+
+@calibrated.register
+def _(calibrator: LabelShift, graph: Graph, scores: Scores) -> str:
+    inner = calibrated(calibrator.inner, graph, scores)
+    weights = np.array([calibrator.own]) / np.array([calibrator.overall])
+    return normalised(graph, graph.op("Mul", inner, weights), inner)
+
+
+@calibrated.register
+def _(calibrator: KeepTop, graph: Graph, scores: Scores) -> str:
+    inner = calibrated(calibrator.inner, graph, scores)
+    base = top(graph, scores.probs)
+    same = graph.op("Equal", top(graph, inner), base)
+    return graph.op("Where", same, inner, _levelled(graph, inner, is_class(graph, inner, base)))
+
+
+def _levelled(graph: Graph, probs: str, own: str) -> str:
+    """Lower every class above a level to it and raise the own class there."""
+    mine = graph.reduced("ReduceSum", graph.op("Where", own, probs, 0.0))
+    others = graph.op("Where", own, -np.inf, probs)
+    width = graph.op("Slice", graph.op("Shape", probs), np.array([1]), np.array([2]))
+    ranked, _ = graph.ops("TopK", 2, others, graph.op("Sub", width, np.array([1])), axis=1, largest=1, sorted=1)
+    axis = graph.op("Squeeze", np.array([1]))
+    counts = graph.op("CumSum", graph.op("Add", graph.op("Mul", ranked, 0.0), 1.0), axis)
+    sums = graph.op("Add", graph.op("CumSum", ranked, axis), mine)
+    level = graph.reduced("ReduceMax", graph.op("Div", sums, graph.op("Add", counts, 1.0)))
+    out = graph.op("Where", own, scaled(graph, level, 1 + _LEAD), graph.op("Min", probs, level))
+    return graph.op("Div", out, graph.reduced("ReduceSum", out))
+
+
+@classes_of.register
+def _(calibrator: Chain) -> int | None:
+    known = (classes_of(stage) for stage in calibrator.stages)
+    return next((classes for classes in known if classes is not None), None)
+
+
+@classes_of.register
+def _(calibrator: Mixture) -> int | None:
+    known = (classes_of(part) for part in calibrator.parts)
+    return next((classes for classes in known if classes is not None), None)
+
+
+@classes_of.register
+def _(calibrator: KeepTop) -> int | None:
+    return classes_of(calibrator.inner)
+
+
+@classes_of.register
+def _(calibrator: LabelShift) -> int | None:
+    return len(calibrator.own)
+
+
+@breaks.register
+def _(calibrator: Chain) -> tuple[float, ...]:
+    return breaks(calibrator.stages[0]) if calibrator.stages else ()
+
+
+@breaks.register
+def _(calibrator: Mixture) -> tuple[float, ...]:
+    return tuple(place for part in calibrator.parts for place in breaks(part))
+
+
+@breaks.register
+def _(calibrator: KeepTop | LabelShift) -> tuple[float, ...]:
+    return breaks(calibrator.inner)

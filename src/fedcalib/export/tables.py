@@ -6,17 +6,17 @@ from functools import singledispatch
 
 import numpy as np
 
-from fedcalib.artifacts.blend import Blend
-from fedcalib.artifacts.edges import EdgeSteps
-from fedcalib.artifacts.logit_offsets import LogitOffsets
-from fedcalib.artifacts.logit_shifts import LogitShifts
-from fedcalib.artifacts.steps import Steps
-from fedcalib.artifacts.top_label import TopLabelSteps
-from fedcalib.axes import Axis, EvenLogOdds, EvenProbability
+from fedcalib.artifacts.logit_shifts import LogitOffsets, LogitShifts
+from fedcalib.artifacts.steps import Blend, EdgeSteps, Steps, TopLabelSteps
 from fedcalib.errors import InputError
-from fedcalib.export.arithmetic import (
+from fedcalib.export.graph import (
+    Graph,
+    Scores,
     bins,
     both_classes,
+    breaks,
+    calibrated,
+    classes_of,
     is_class,
     log1p,
     log_probs,
@@ -26,9 +26,8 @@ from fedcalib.export.arithmetic import (
     softmax,
     top,
 )
-from fedcalib.export.building import Scores, breaks, calibrated, classes_of
-from fedcalib.export.graph import Graph
-from fedcalib.export.sums import shared
+from fedcalib.export.scalings import shared
+from fedcalib.metrics.binning import Axis, EvenLogOdds, EvenProbability
 from fedcalib.types import Floats
 
 _FLOOR = 1e-12  # as the artifact has it

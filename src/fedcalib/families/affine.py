@@ -10,9 +10,8 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
-from fedcalib.families.derivatives import Derivatives, SoftmaxDerivatives
-from fedcalib.families.family import Family, bounded_logits, log_loss, log_losses
-from fedcalib.families.temperatures import Slice, best_logarithms, slices
+from fedcalib.families import Derivatives, Family, SoftmaxDerivatives, bounded_logits, log_loss, log_losses
+from fedcalib.families.local_fits import Slice, best_logarithms, slices
 from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
 from fedcalib.records import softmax

@@ -9,10 +9,9 @@ from typing import final
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.order_preserving import OrderPreservingNetwork, OrderPreservingVector, Sorted, softplus
+from fedcalib.artifacts.scaling import OrderPreservingNetwork, OrderPreservingVector, Sorted, softplus
 from fedcalib.errors import InputError
-from fedcalib.families.derivatives import Derivatives, GapDerivatives
-from fedcalib.families.family import Family, bounded_logits, log_losses
+from fedcalib.families import Derivatives, Family, GapDerivatives, bounded_logits, log_losses
 from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
 from fedcalib.records import softmax

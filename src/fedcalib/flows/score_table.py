@@ -1,17 +1,28 @@
-"""Ask for a tree of scores and read it as a table: the opening of every method for binary classifiers."""
+"""Ask for a tree of scores and read it as a table: the opening of every method for binary classifiers.
+
+Equi-depth edges as a sub-protocol: ask for a tree of scores and part its records evenly.
+
+Find equi-depth buckets with one part of the budget and count them with the other.
+
+Calibrators of binary classifiers that are fitted to one private table of scores.
+"""
 
 from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedcalib.answer import Answer
-from fedcalib.binning import bin_edges
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
-from fedcalib.method import Flow
-from fedcalib.metrics.score_table import ScoreTable
-from fedcalib.queries.score_tree import ScoreTree
+from fedcalib.estimation.score_table import ScoreTable, default_buckets, even_edges
+from fedcalib.estimation.trees import at_fit, consistent
+from fedcalib.method import Flow, Method
+from fedcalib.metrics.binning import bin_edges
+from fedcalib.queries.scores import ScoreBuckets, ScoreTree
 from fedcalib.records import Schema
-from fedcalib.trees import at_fit, consistent
 from fedcalib.types import Floats
 
 
@@ -40,3 +51,64 @@ def two_classes(schema: Schema) -> None:
     """Refuse classifiers of more than two classes before anybody is asked."""
     if schema.classes != 2:
         raise InputError(f"Expected a binary classifier, found {schema.classes} classes; use a multiclass method.")
+
+
+def quantile_edges(tree: ScoreTree, buckets: int, *, capped: bool = True) -> Flow[tuple[float, ...]]:
+    """Find the inner edges of equi-depth buckets, fewer than 2 x buckets of them."""
+    table = yield from score_table(tree)
+    return even_edges(table, buckets, capped=capped)
+
+
+def recounted(tree: ScoreTree, buckets: int, recount: float) -> Flow[ScoreTable]:
+    """Find equi-depth buckets with a tree, then count them again with a share `recount` of the budget.
+
+    A direct count of few buckets carries less noise than a difference of prefixes of the tree, but the edges have to
+    be paid for.
+    """
+    edges = yield from quantile_edges(replace(tree, share=tree.share * (1 - recount)), buckets)
+    answer = yield ScoreBuckets(edges, 2 * buckets, tree.share * recount)
+    used = len(edges) + 1
+    noise = answer.variance("buckets")[:, :used]
+    whole = np.concatenate([[0.0], edges, [1.0]])
+    return ScoreTable(whole, answer["buckets"][:, :used], used, (one_a_level(noise),))
+
+
+@dataclass(frozen=True)
+class ScoreCalibration(Method[Calibrator]):
+    """A calibrator read off a table of scores.
+
+    Run as a method it asks for a tree of its own; `fit` reads it off the table of an evaluation that was made
+    already, which costs no further privacy.
+    """
+
+    @property
+    @abstractmethod
+    def asked(self) -> ScoreTree:
+        """Say which tree to ask for."""
+
+    @abstractmethod
+    def fit(self, table: ScoreTable) -> Calibrator:
+        """Read the calibrator off a table."""
+
+    def protocol(self, schema: Schema) -> Flow[Calibrator]:
+        """Ask for the tree, then fit."""
+        two_classes(schema)
+        return self.fit((yield from score_table(self.asked)))
+
+
+def steadied(table: ScoreTable) -> ScoreTable:
+    """Let the likely counts stand for the noisy ones where noise is large; what is known of the noise stays."""
+    return replace(table, counts=table.likely) if table.shaken else table
+
+
+def chosen_buckets(buckets: int | None, table: ScoreTable) -> int:
+    """Take the wanted number of buckets, or what records and noise suggest."""
+    return default_buckets(table) if buckets is None else buckets
+
+
+def check_buckets(buckets: int | None) -> None:
+    """Refuse absurd numbers of buckets."""
+    if buckets is not None and not 1 <= buckets <= 1 << 12:
+        raise InputError(
+            f"Expected 1 to 4096 buckets, or None for as many as records and noise allow, found {buckets}."
+        )

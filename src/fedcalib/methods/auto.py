@@ -6,23 +6,16 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Final, final
 
-from fedcalib.artifacts.calibrator import Calibrator, Identity
-from fedcalib.artifacts.chain import chained
-from fedcalib.artifacts.guard import KeepTop
+from fedcalib.artifacts.calibrator import Calibrator, Identity, KeepTop, chained
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.flows.after import after
-from fedcalib.flows.clip_quantile import clip_quantile
-from fedcalib.flows.within_clip import within_clip
+from fedcalib.flows.wrapped import after, clip_quantile, within_clip
 from fedcalib.method import Budget, Flow, Method
-from fedcalib.methods.averaged import Averaged
-from fedcalib.methods.bounded_temperature import BoundedTemperature
-from fedcalib.methods.class_shares import ClassCounts
-from fedcalib.methods.class_shifts import ClassShifts
-from fedcalib.methods.gradient_scaling import RidgeOPVector, RidgeVector
-from fedcalib.methods.one_shot_temperature import OneShotTemperature
-from fedcalib.methods.pipeline import Pipeline
-from fedcalib.methods.residual_binning import ResidualBinning, TwoLevel
+from fedcalib.methods.bbse import ClassCounts
+from fedcalib.methods.compose import Averaged, Pipeline
+from fedcalib.methods.residual_binning import ClassShifts, ResidualBinning, TwoLevel
+from fedcalib.methods.ridge_scaling import RidgeOPVector, RidgeVector
+from fedcalib.methods.temperature import BoundedTemperature, OneShotTemperature
 from fedcalib.query import Unit
 from fedcalib.records import Schema
 

@@ -1,20 +1,61 @@
-"""BBSE: correct for a shift of the classes in a target that has no labels."""
+"""ClassShares: how common each class is, for clients that correct for their own mix.
+
+BBSE: correct for a shift of the classes in a target that has no labels.
+
+CBPE: how accurate a calibrated classifier is, told without labels by how confident it is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 from typing import final
 
 import numpy as np
 
 from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
-from fedcalib.artifacts.confusion import Confusion
-from fedcalib.artifacts.label_shift import LabelShift
+from fedcalib.artifacts.evaluation import Confusion
+from fedcalib.artifacts.logit_shifts import LabelShares, LabelShift
 from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
-from fedcalib.queries.confidence import ConfusionCounts, Predictions
-from fedcalib.records import Schema
+from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.queries.shift import Confidence, ConfusionCounts, Predictions
+from fedcalib.query import Block, Bound, RecordQuery, Rows
+from fedcalib.records import Records, Schema
 from fedcalib.types import Floats
+
+
+@final
+@dataclass(frozen=True)
+class ClassCounts(RecordQuery):
+    """How many records each class has: one cell of one, so every norm is 1; `clip` is for whole clients."""
+
+    classes: int
+    clip: float | None = None
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a class."""
+        return {"labels": Block((self.classes,), Bound(1.0, 1.0, 1.0), integral=True, one_hot=True, clip=self.clip)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch the label's cell."""
+        return Rows(records.labels[:, None].astype(np.int64), None)
+
+
+@final
+@dataclass(frozen=True)
+class ClassShares(Method[LabelShares]):
+    """Count each class once, over all clients."""
+
+    typical_records: float = 50.0
+
+    def protocol(self, schema: Schema) -> Flow[LabelShares]:
+        """Ask once."""
+        answer = yield ClassCounts(schema.classes, max(1.0, self.typical_records / sqrt(2)))
+        return LabelShares.of_counts(answer["labels"])
+
 
 _RAREST = 1e-4  # share that no class falls below, so that a wrong estimate can be undone
 
@@ -89,3 +130,27 @@ def _mix(values: Floats) -> Floats:
     floored = np.maximum(shares, _RAREST)
     mixed: Floats = floored / floored.sum()
     return mixed
+
+
+@final
+@dataclass(frozen=True)
+class CBPE(Method[Measured]):
+    """Estimate accuracy without labels: where confidence is calibrated, its mean is the expected accuracy.
+
+    Labels that the records may carry are not looked at. The interval (95%) covers privacy noise and the chance in the
+    records; that the confidence is calibrated on *these* records it takes on trust, which no data without labels
+    can check.
+    """
+
+    def protocol(self, schema: Schema) -> Flow[Measured]:
+        """Ask once and divide."""
+        answer = yield Confidence()
+        right, wrong = answer["confidence"].tolist()
+        noise = float(answer.variance("confidence").max(initial=0.0))
+        records = right + wrong
+        if records <= max(3 * (2 * noise) ** 0.5, 0.5):
+            return Measured(float("nan"), 0.0, 1.0)
+        share = float(np.clip(right / records, 0.0, 1.0))
+        spread = (noise * (share**2 + (1 - share) ** 2) + records * share * (1 - share)) / records**2
+        half = normal_quantile(0.95) * spread**0.5
+        return Measured(share, max(share - half, 0.0), min(share + half, 1.0))

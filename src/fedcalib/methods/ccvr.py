@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcalib.answer import Answer
 from fedcalib.artifacts.gaussians import ClassGaussians
-from fedcalib.artifacts.head import Head, Representation
+from fedcalib.artifacts.networks import Head, Representation
 from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
 from fedcalib.queries.moments import ClassMoments, unpacked

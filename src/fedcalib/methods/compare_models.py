@@ -1,25 +1,29 @@
-"""CompareModels: which of two models is better on the same clients, from one paired count."""
+"""CompareModels: which of two models is better on the same clients, from one paired count.
+
+ReviewWindow: everything that watching a classifier asks of one window of time, in one message.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 
 from fedcalib.answer import Answer
-from fedcalib.artifacts.comparison import Comparison
+from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
+from fedcalib.artifacts.evaluation import Comparison, Review
 from fedcalib.errors import InputError
+from fedcalib.estimation.score_rates import area_influence
+from fedcalib.estimation.score_table import CERTAIN, SOMETHING, even_edges
 from fedcalib.flows.score_table import table_of, two_classes
-from fedcalib.measured import Measured
-from fedcalib.method import Flow, Method
-from fedcalib.metrics.intervals import normal_quantile
-from fedcalib.metrics.quantiles import even_edges
+from fedcalib.flows.wrapped import after, lockstep
+from fedcalib.method import Budget, Flow, Method
+from fedcalib.methods.bbse import CBPE
+from fedcalib.methods.evaluation import FederatedMetrics
+from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.ranking import auc_of_counts
-from fedcalib.metrics.score_table import CERTAIN, SOMETHING
-from fedcalib.metrics.table_rates import area_influence
-from fedcalib.queries.score_buckets import PairedBuckets
-from fedcalib.queries.score_tree import ScoreTree
+from fedcalib.queries.scores import PairedBuckets, ScoreTree
 from fedcalib.query import Join
 from fedcalib.records import Schema
 from fedcalib.types import Floats
@@ -109,3 +113,30 @@ def _right(buckets: int, first: int) -> Floats:
     """Say which (label, bucket) is called rightly if buckets from `first` up are called positive, (2, buckets)."""
     called = np.arange(buckets) >= first
     return np.stack([~called, called]).astype(np.float64)
+
+
+@final
+@dataclass(frozen=True)
+class ReviewWindow(Method[Review]):
+    """Measure a window, estimate its accuracy without labels, and with `recalibration` learn for the next window.
+
+    `served` is the calibrator that was in use. With a method of recalibration, what was served is measured beside what
+    the model said, so that harm shows. One budget covers all.
+    """
+
+    served: Calibrator = UNCHANGED
+    recalibration: Method[Calibrator] | None = None
+
+    def within(self, budget: Budget) -> ReviewWindow:
+        """Leave the recalibration about a quarter, beside three measurements."""
+        if self.recalibration is None:
+            return self
+        return replace(self, recalibration=self.recalibration.within(budget.among(4)))
+
+    def protocol(self, schema: Schema) -> Flow[Review]:
+        """Ask everything at once."""
+        flows: list[Flow[Any]] = [FederatedMetrics().protocol(schema), after(self.served, CBPE().protocol(schema))]
+        if self.recalibration is None:
+            return Review(*(yield from lockstep(flows)))
+        flows += [after(self.served, FederatedMetrics().protocol(schema)), self.recalibration.protocol(schema)]
+        return Review(*(yield from lockstep(flows)))

@@ -7,10 +7,10 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.trained import Trained
+from fedcalib.artifacts.networks import Trained
 from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
-from fedcalib.queries.local_update import LocalUpdate
+from fedcalib.queries.training import LocalUpdate
 from fedcalib.records import Schema
 from fedcalib.training.local import LocalTraining
 from fedcalib.training.network import Network

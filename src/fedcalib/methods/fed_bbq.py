@@ -8,14 +8,12 @@ from typing import final
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.steps import Steps
-from fedcalib.axes import EVEN, Axis
+from fedcalib.artifacts.steps import SCALED, Normaliser, Steps
 from fedcalib.errors import InputError
-from fedcalib.flows.label_histogram import LabelHistograms, label_histograms
+from fedcalib.flows.label_histogram import LabelHistograms, Unweighted, Weighting, label_histograms
 from fedcalib.method import Flow, Method
-from fedcalib.methods.weighting import Unweighted, Weighting
-from fedcalib.normalisers import SCALED, Normaliser
-from fedcalib.queries.histogram import Clips
+from fedcalib.metrics.binning import EVEN, Axis
+from fedcalib.queries.class_tables import Clips
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 

@@ -10,10 +10,9 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
 from fedcalib.errors import InputError
-from fedcalib.flows.label_histogram import label_histograms
+from fedcalib.flows.label_histogram import Unweighted, Weighting, label_histograms
 from fedcalib.method import Flow, Method
-from fedcalib.methods.weighting import Unweighted, Weighting
-from fedcalib.queries.histogram import Clips
+from fedcalib.queries.class_tables import Clips
 from fedcalib.records import Schema
 
 

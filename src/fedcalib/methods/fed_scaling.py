@@ -1,4 +1,7 @@
-"""FedTemp, FedVector, FedMatrix, FedOPVector and FedCal: scalings trained by federated averaging."""
+"""Federated averaging of a family's parameters, as a sub-protocol.
+
+FedTemp, FedVector, FedMatrix, FedOPVector and FedCal: scalings trained by federated averaging.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,35 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
+from fedcalib.families import Family
 from fedcalib.families.affine import MatrixFamily, TemperatureFamily, VectorFamily
-from fedcalib.families.family import Family
 from fedcalib.families.order_preserving import OrderPreservingNetworkFamily, OrderPreservingVectorFamily
-from fedcalib.flows.federated_fit import federated_fit
 from fedcalib.method import Flow, Method
+from fedcalib.queries.scaling import LocalFit
 from fedcalib.records import Schema
+
+_FARTHEST = 1e9
+
+
+def federated_fit(
+    family: Family, schema: Schema, *, rounds: int, clip: float, rate: float, ridge: float, steps: int
+) -> Flow[Calibrator]:
+    """Average the clients' clipped changes, `rounds` times, from the identity on.
+
+    The sum is divided by the clients that answered, or under differential privacy by those expected: the number who
+    really did would leak, and could be zero.
+    """
+    parameters = family.start(schema.classes)
+    for _ in range(rounds):
+        answer = yield LocalFit(family, tuple(parameters.tolist()), clip, ridge, steps)
+        if answer.clients:
+            parameters = parameters + rate * clip * answer["change"] / answer.clients
+            parameters = np.clip(parameters, -_FARTHEST, _FARTHEST)
+    return family.artifact(parameters, schema.classes)
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from typing import final
 import numpy as np
 
 from fedcalib.answer import Answer
-from fedcalib.artifacts.trained import Trained
-from fedcalib.artifacts.weight_posterior import WeightPosterior
+from fedcalib.artifacts.gaussians import WeightPosterior
+from fedcalib.artifacts.networks import Trained
 from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
-from fedcalib.queries.local_posterior import LocalPosterior
+from fedcalib.queries.training import LocalPosterior
 from fedcalib.records import Schema
 from fedcalib.training.network import Network
-from fedcalib.training.posterior import Curvature, PosteriorRecipe
-from fedcalib.training.product import from_sketch, probes, solved
+from fedcalib.training.posterior import Curvature, PosteriorRecipe, from_sketch, probes, solved
 from fedcalib.types import Floats
 
 _FARTHEST = 1e9

@@ -6,15 +6,12 @@ integer labels (n,); the metrics of a binary score take scores (n,) in [0, 1] an
 
 from __future__ import annotations
 
-from fedcalib.metrics.calibration import (
-    binary_ece,
-    classwise_ece,
-    debiased_squared_binary_ece,
-    debiased_squared_classwise_ece,
-    debiased_squared_ece,
-    ece,
+from fedcalib.metrics.calibration_line import (
+    CalibrationLine,
+    calibration_line,
+    observed_expected,
+    observed_expected_interval,
 )
-from fedcalib.metrics.ece_interval import ece_interval, gap_box, project_box
 from fedcalib.metrics.intervals import (
     Band,
     Interval,
@@ -24,7 +21,6 @@ from fedcalib.metrics.intervals import (
     proportion_interval,
     wilson,
 )
-from fedcalib.metrics.line import CalibrationLine, calibration_line, observed_expected, observed_expected_interval
 from fedcalib.metrics.losses import (
     accuracy,
     accuracy_interval,
@@ -40,16 +36,32 @@ from fedcalib.metrics.losses import (
     top_label,
 )
 from fedcalib.metrics.ranking import (
+    Confusion,
+    PrCurve,
+    RocCurve,
     ScoreCounts,
     auc_bucket_bound,
     auc_of_counts,
     auc_variance,
+    confusion,
+    pr_curve,
     roc_auc,
     roc_auc_interval,
+    roc_curve,
 )
-from fedcalib.metrics.reliability import Reliability
-from fedcalib.metrics.smooth import binary_smooth_ece, residual_histogram, smooth_ece, smooth_ece_of_residuals
-from fedcalib.metrics.thresholds import Confusion, PrCurve, RocCurve, confusion, pr_curve, roc_curve
+from fedcalib.metrics.reliability import (
+    Reliability,
+    binary_ece,
+    classwise_ece,
+    debiased_squared_binary_ece,
+    debiased_squared_classwise_ece,
+    debiased_squared_ece,
+    ece,
+    ece_interval,
+    gap_box,
+    project_box,
+)
+from fedcalib.metrics.smooth_ece import binary_smooth_ece, residual_histogram, smooth_ece, smooth_ece_of_residuals
 
 __all__ = [
     "Band",

@@ -6,8 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fedcalib.metrics.inputs import record_blocks, scores_and_labels, some_records
-from fedcalib.metrics.intervals import Interval, mean_interval, proportion_interval
+from fedcalib.metrics.intervals import (
+    Interval,
+    mean_interval,
+    proportion_interval,
+    record_blocks,
+    scores_and_labels,
+    some_records,
+)
 from fedcalib.types import Bools, Floats
 
 FLOOR = 1e-12  # a probability of zero costs -log of this, about 27.6; the floor is inside the logarithm only

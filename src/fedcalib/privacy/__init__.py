@@ -1,1 +1,110 @@
-"""Privacy models, one file each, named by who is trusted."""
+"""Privacy models, one file each, named by who is trusted.
+
+Privacy models: how a term leaves a client and how the total is read.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, TypeVar, final
+
+import numpy as np
+
+from fedcalib.accounting.events import Event
+from fedcalib.cohort import Cohort, Participation
+from fedcalib.federation import Federation
+from fedcalib.method import Budget, Method, Plan
+from fedcalib.query import Query, Unit
+from fedcalib.randomness import Randomness
+from fedcalib.records import Records
+from fedcalib.types import Array, Floats
+
+T = TypeVar("T")
+
+Adjacency = Literal["add/remove", "replace-one", "none"]
+
+
+class Mechanism(ABC):
+    """How one query's terms are encoded on a client and its total decoded on the server.
+
+    A mechanism travels with its query. It never sees a sum that was not encoded, so clipping can only happen on the
+    client.
+    """
+
+    @property
+    @abstractmethod
+    def modulus(self) -> int | None:
+        """Say in which ring shares are summed; None means that the server may see single shares."""
+
+    @abstractmethod
+    def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
+        """Make one client's share of the total."""
+
+    def width(self, query: Query) -> int:
+        """Count the cells of a share."""
+        return query.size
+
+    def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
+        """Sum all clients' shares; override where the law of the sum is known."""
+        total: Array | None = None
+        for client, records in enumerate(federation.clients()):
+            share = self.encode(query, records, randomness.derive("client", client))
+            total = share.copy() if total is None else np.add(total, share, out=total)
+        return np.zeros(self.width(query), dtype=np.int64) if total is None else total
+
+    @abstractmethod
+    def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
+        """Read the total of so many shares: the estimate and the variance of its noise, both (size,)."""
+
+    @abstractmethod
+    def event(self, query: Query, cohort: Cohort) -> Event | None:
+        """Say what reading the total costs, at the worst case that the cohort allows; None where nothing is claimed.
+
+        The cost follows from the query's bound and the noise alone, so a site can check it without trusting anybody.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class Spending:
+    """What a run spends, on whom, and who has to be trusted for it."""
+
+    model: str
+    unit: str
+    epsilon: float | None
+    delta: float | None
+    adjacency: Adjacency
+    simulation: bool
+    statement: str
+
+
+class Privacy(ABC):
+    """A privacy model with its whole budget."""
+
+    @abstractmethod
+    def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Mechanism:
+        """Choose how to serve a planned query, or refuse with a reason."""
+
+    @abstractmethod
+    def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
+        """Say what the whole plan spends."""
+
+    @property
+    @abstractmethod
+    def budget(self) -> Budget | None:
+        """Say what a run may spend, and on whom where its questions leave that open; None where nothing is spent."""
+
+    @property
+    @abstractmethod
+    def private(self) -> bool:
+        """Say whether exact counts of records or clients would leak something under this model."""
+
+    def tell(self, method: Method[T]) -> Method[T]:
+        """Let a method know what its run may spend, before anything is planned."""
+        return method if self.budget is None else method.within(self.budget)
+
+
+def protected(unit: Unit) -> str:
+    """Put a unit into words."""
+    return {"record": "each record", "client": "each client with all its records"}[unit]

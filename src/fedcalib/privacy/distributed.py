@@ -8,13 +8,13 @@ from fractions import Fraction
 from math import ceil, log2, sqrt
 from typing import final
 
-from fedcalib.accounting import Concentrated, Event, Pure, distributed_gaussian_rho, rho_for
+from fedcalib.accounting import discrete_laplace_variance, distributed_gaussian_rho, rho_for
+from fedcalib.accounting.events import Concentrated, Event, Pure
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.noise_laws import discrete_laplace_variance
-from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
+from fedcalib.privacy import Mechanism, Privacy, Spending, protected
 from fedcalib.privacy.ring import RingMechanism, check_positive, grid, grid_total, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness

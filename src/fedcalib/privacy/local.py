@@ -11,14 +11,23 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.accounting import Event, Pure
+from fedcalib.accounting.events import Event, Pure
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy.encoders import Encoder, FlippedSign, RandomSymbol, Unary
-from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.symbols import Cell, Coordinate, Entries, SignedCell, Symbols
+from fedcalib.privacy import Mechanism, Privacy, Spending, protected
+from fedcalib.privacy.local_reports import (
+    Cell,
+    Coordinate,
+    Encoder,
+    Entries,
+    FlippedSign,
+    RandomSymbol,
+    SignedCell,
+    Symbols,
+    Unary,
+)
 from fedcalib.query import ONE, Block, ClientQuery, Join, Query, Rows
 from fedcalib.randomness import Randomness
 from fedcalib.records import CHUNK, Records

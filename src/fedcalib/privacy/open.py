@@ -7,11 +7,11 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.accounting import Event
+from fedcalib.accounting.events import Event
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.federation import Federation
 from fedcalib.method import Plan
-from fedcalib.privacy.model import Mechanism, Privacy, Spending
+from fedcalib.privacy import Mechanism, Privacy, Spending
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records

@@ -12,15 +12,14 @@ from typing import final
 import numpy as np
 
 from fedcalib import accounting
-from fedcalib.accounting import Event, Repeated, SampledGaussian, rho_for
-from fedcalib.clipping import clipped
+from fedcalib.accounting import least_noise, rho_for
+from fedcalib.accounting.events import Event, Repeated, SampledGaussian
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.noise_laws import least_noise
-from fedcalib.privacy.model import Mechanism, Privacy, Spending, protected
-from fedcalib.privacy.ring import RingMechanism, check_positive, noise_a_block, unwrap, wrap
+from fedcalib.privacy import Mechanism, Privacy, Spending, protected
+from fedcalib.privacy.ring import RingMechanism, check_positive, clipped, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Array, Floats, Ints

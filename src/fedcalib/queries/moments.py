@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.head import Representation
+from fedcalib.artifacts.networks import Representation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.query import Block, Bound, ClientTerms, RecordQuery, Rows

@@ -1,21 +1,92 @@
-"""A report as one HTML file that opens offline, prints well and can be forwarded."""
+"""What the template prints, computed from a page so that the template holds no logic of its own.
+
+A report as one HTML file that opens offline, prints well and can be forwarded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import final
+from typing import Any, Final, final
 
-from fedcalib.artifacts.saving import write_whole
+from fedcalib.artifacts import write_whole
 from fedcalib.errors import InputError
-from fedcalib.measured import Measured
-from fedcalib.report import view
+from fedcalib.metrics.intervals import Measured
+from fedcalib.report import plots
 from fedcalib.report.canvas import Picture
+from fedcalib.report.tables import MISSING, bin_rows, count, metric_rows, site_rows
 from fedcalib.report.values import Count, Diagram, MetricRow, Public, SiteRow, parts
 
-__all__ = ["Diagram", "MetricRow", "Page", "Picture", "Public", "SiteRow", "render", "save"]
+_ON_SCREEN: Final = 0.65  # pixels of the page for one of a picture, which is drawn for dense screens
+
+
+@final
+@dataclass(frozen=True)
+class Embedded:
+    """A picture as the page holds it."""
+
+    title: str
+    source: str
+    width: int
+    alt: str
+    caption: str
+
+
+def of(page: Page) -> dict[str, Any]:
+    """Compute everything that the template names."""
+    metrics = metric_rows(page.metrics)
+    sites = [row.guarded for row in page.sites]
+    return {
+        "page": page,
+        "facts": _facts(page),
+        "metrics": metrics,
+        "headlines": [row for row in metrics if MISSING not in (row.before.value, row.after.value)][:3],
+        "compares": any(row.after is not None and row.before is not None for row in page.metrics),
+        "sites": site_rows(sites),
+        "sites_compare": any(row.after is not None and row.before is not None for row in sites),
+        "sites_count": any(row.records is not None for row in sites),
+        "reliability": _reliability(page),
+        "tables": [_table(diagram) for diagram in (page.before, page.after) if diagram is not None],
+        "site_picture": embed(plots.bars_by_site(sites, page.site_metric)) if sites else None,
+        "figures": [embed(picture) for picture in page.figures],
+        "provenance": [(name, _said(value)) for name, value in page.provenance.items()],
+    }
+
+
+def embed(picture: Picture) -> Embedded:
+    """Turn a picture into a data address, so that the page needs no other file."""
+    source = "data:image/png;base64," + base64.b64encode(picture.png).decode("ascii")
+    return Embedded(picture.title, source, round(picture.size[0] * _ON_SCREEN), picture.alt, picture.caption)
+
+
+def _facts(page: Page) -> list[tuple[str, str]]:
+    named: Sequence[tuple[str, Count]] = (("Records", page.records), ("Clients", page.clients))
+    return [(name, count(value)) for name, value in named if page.private or value is not None]
+
+
+def _reliability(page: Page) -> Embedded | None:
+    match page.before, page.after:
+        case None, None:
+            return None
+        case Diagram() as first, second:
+            return embed(plots.reliability(first, second))
+        case None, Diagram() as only:
+            return embed(plots.reliability(only))
+    return None
+
+
+def _table(diagram: Diagram) -> dict[str, Any]:
+    return {"label": diagram.label, "noisy": diagram.noisy, "ece": diagram.ece_text, "rows": list(bin_rows(diagram))}
+
+
+def _said(value: object) -> str:
+    """Say a setting; a missing one says so, whatever it was missing as."""
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return MISSING if missing else str(value)
 
 
 @final
@@ -55,7 +126,7 @@ def render(page: Page) -> str:
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = files("fedcalib.report").joinpath("template.html").read_text(encoding="utf-8")
-    text = environment.from_string(template).render(view.of(page))
+    text = environment.from_string(template).render(of(page))
     return text.encode("utf-8", "replace").decode("utf-8")  # a broken letter in a name must not stop a report
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from fedcalib.report.canvas import Picture
-from fedcalib.report.comparison_plot import comparison
-from fedcalib.report.curve_plots import pr, roc, trade_off
-from fedcalib.report.reliability_plot import reliability
-from fedcalib.report.site_plots import bars_by_site, who_holds_what
-from fedcalib.report.timeline_plot import timeline
+from fedcalib.report.curve_plots import pr, reliability, roc, trade_off
+from fedcalib.report.row_plots import bars_by_site, comparison, timeline, who_holds_what
 from fedcalib.report.values import Contender, Curve, Diagram, SiteRow, Window
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.measured import Measured
+from fedcalib.metrics.intervals import Measured
 from fedcalib.types import Floats
 
 Number: TypeAlias = float | None  # None and NaN both mean: there is no value to show

@@ -4,13 +4,12 @@ State machines without a transport. A `Client` and a `Server` exchange the messa
 `docs/explanation/secure-aggregation.md` says what holds against whom.
 """
 
+from fedcalib.errors import PolicyError, TooFewClients, WireError
 from fedcalib.secagg.client import Client
-from fedcalib.secagg.errors import PolicyError, ProtocolError, TooFewClients, WireError
-from fedcalib.secagg.identity import Directory, Identity
-from fedcalib.secagg.plan import Plan, Slot
-from fedcalib.secagg.policy import Policy
+from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.round import Round, Total
 from fedcalib.secagg.server import Server
+from fedcalib.secagg.setup import Directory, Identity, Plan, Policy, Slot
 
 __all__ = [
     "Client",

@@ -5,21 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-from fedcalib.errors import InputError
-from fedcalib.secagg.enrolment import UNSIGNED, check_view, hash_of, open_session, share
-from fedcalib.secagg.errors import ProtocolError, WireError
-from fedcalib.secagg.history import check_latest, check_turn, record
-from fedcalib.secagg.identity import Directory, Identity
-from fedcalib.secagg.masking import (
+from fedcalib.errors import InputError, WireError
+from fedcalib.secagg.client_steps import (
+    UNSIGNED,
+    Circle,
+    ClientState,
+    Progress,
+    Session,
+    check_latest,
     check_present,
+    check_turn,
+    check_view,
     check_votes,
     check_words,
+    hash_of,
     mask,
     open_boxes,
+    open_session,
+    record,
     request_binding,
     reveal,
+    share,
 )
-from fedcalib.secagg.members import unpack
+from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import (
     Advert,
     Confirmation,
@@ -32,9 +40,8 @@ from fedcalib.secagg.messages import (
     UnmaskRequest,
     survivors_statement,
 )
-from fedcalib.secagg.plan import Plan
-from fedcalib.secagg.policy import Policy
-from fedcalib.secagg.state import Circle, ClientState, Progress, Session
+from fedcalib.secagg.roster import unpack
+from fedcalib.secagg.setup import Directory, Identity, Plan, Policy
 from fedcalib.types import Words
 
 

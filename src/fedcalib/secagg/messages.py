@@ -20,11 +20,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from fedcalib.errors import FedcalibError, WireError
-from fedcalib.secagg.digest import SIZE, digest
-from fedcalib.secagg.identity import SIGNATURE_SIZE, check_name
-from fedcalib.secagg.keys import KEY_SIZE, TAG_SIZE
-from fedcalib.secagg.message import Message, require, require_size
-from fedcalib.secagg.shamir import SHARE_SIZE
+from fedcalib.secagg.crypto import KEY_SIZE, SHARE_SIZE, SIZE, TAG_SIZE, digest
+from fedcalib.secagg.setup import SIGNATURE_SIZE, Message, check_name, require, require_size
 from fedcalib.types import Words
 
 BOX_SIZE = 2 * SHARE_SIZE + TAG_SIZE

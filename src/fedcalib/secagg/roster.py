@@ -1,19 +1,160 @@
-"""The server's roster: whose keys arrived, in which order, and who is whose neighbour."""
+"""Sets of places in the roster, and the bitmaps that carry them.
+
+The hashes that tie every reply to one run, step, attempt and roster.
+
+A hash tree over the roster, so that a client can check its neighbours' places without reading everyone's keys.
+
+A proof lists, from left to right, the hashes of the largest subtrees that hold none of the known leaves.
+
+Refusing to go on with too few sites, in words that say who is missing and what to do.
+
+The server's roster: whose keys arrived, in which order, and who is whose neighbour.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import final
 
-from fedcalib.secagg.binding import roster_hash
-from fedcalib.secagg.errors import ProtocolError
-from fedcalib.secagg.graph import Graph
-from fedcalib.secagg.identity import Directory
-from fedcalib.secagg.merkle import Tree
+import numpy as np
+
+from fedcalib.errors import TooFewClients, WireError
+from fedcalib.secagg.crypto import SIZE, ProtocolError, digest
 from fedcalib.secagg.messages import Advert, Entry, RosterView
-from fedcalib.secagg.plan import Plan
-from fedcalib.secagg.quorum import require_around, require_overall
+from fedcalib.secagg.setup import Directory, Graph, Plan
+
+
+def pack(places: Iterable[int], size: int) -> bytes:
+    """Write a set of places in a roster of so many as one bit each."""
+    bits = np.zeros(size, np.uint8)
+    bits[list(places)] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def unpack(bitmap: bytes, size: int) -> frozenset[int]:
+    """Read a set of places; refuse a bitmap of another length or with bits beyond the roster."""
+    if len(bitmap) != -(-size // 8):
+        raise WireError(f"Expected a bitmap of {-(-size // 8)} bytes for {size} sites, found {len(bitmap)}.")
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
+    if bits[size:].any():
+        raise WireError(f"Expected a bitmap of {size} sites, found bits beyond.")
+    return frozenset(np.flatnonzero(bits[:size]).tolist())
+
+
+def roster_hash(plan: Plan, size: int, root: bytes) -> bytes:
+    """Name a roster: the plan (and so the run), how many sites, and the root over their keys."""
+    return digest("roster", plan.digest, size, root)
+
+
+def binding_of(plan: Plan, roster: bytes, slot: int, members: bytes) -> bytes:
+    """Name one sum: run, step, attempt, roster, and the members who take part."""
+    asked = plan.slots[slot]
+    return digest("binding", plan.run, asked.step, asked.attempt, roster, slot, members)
+
+
+def seed_hash(seed: bytes) -> bytes:
+    """Commit to a self-mask seed, so that a rebuilt one can be told from a wrong one."""
+    return digest("seed", seed)
+
+
+@final
+class Tree:
+    """The tree over a list of leaf hashes."""
+
+    def __init__(self, leaves: Sequence[bytes]) -> None:
+        self._size = len(leaves)
+        self._nodes: dict[tuple[int, int], bytes] = {}
+        self.root = self._build(leaves, 0, self._size)
+
+    def _build(self, leaves: Sequence[bytes], start: int, stop: int) -> bytes:
+        if stop - start == 1:
+            node = leaves[start]
+        else:
+            middle = _middle(start, stop)
+            node = digest("node", self._build(leaves, start, middle), self._build(leaves, middle, stop))
+        self._nodes[start, stop] = node
+        return node
+
+    def proof(self, places: Sequence[int]) -> bytes:
+        """Give what a reader who knows the leaves at these sorted places needs to find the root."""
+        return b"".join(self._missing(places, 0, self._size))
+
+    def _missing(self, places: Sequence[int], start: int, stop: int) -> Iterator[bytes]:
+        if not _any_within(places, start, stop):
+            yield self._nodes[start, stop]
+        elif stop - start > 1:
+            middle = _middle(start, stop)
+            yield from self._missing(places, start, middle)
+            yield from self._missing(places, middle, stop)
+
+
+def root_of(size: int, leaves: Mapping[int, bytes], proof: bytes) -> bytes:
+    """Find the root of a tree of so many leaves from some of them and a proof."""
+    if len(proof) % SIZE:
+        raise ProtocolError(f"Expected a proof of whole hashes of {SIZE} bytes, found {len(proof)} bytes.")
+    hashes = iter([proof[at : at + SIZE] for at in range(0, len(proof), SIZE)])
+    root = _climb(sorted(leaves), leaves, hashes, 0, size)
+    if next(hashes, None) is not None:
+        raise ProtocolError("Expected a proof that fits the roster, found hashes left over.")
+    return root
+
+
+def _climb(places: Sequence[int], leaves: Mapping[int, bytes], hashes: Iterator[bytes], start: int, stop: int) -> bytes:
+    if not _any_within(places, start, stop):
+        node = next(hashes, None)
+        if node is None:
+            raise ProtocolError("Expected a proof that fits the roster, found too few hashes.")
+        return node
+    if stop - start == 1:
+        return leaves[start]
+    middle = _middle(start, stop)
+    left = _climb(places, leaves, hashes, start, middle)
+    return digest("node", left, _climb(places, leaves, hashes, middle, stop))
+
+
+def _middle(start: int, stop: int) -> int:
+    """Cut at the largest power of two below the length: the shape depends on the size alone."""
+    return start + (1 << (stop - start - 1).bit_length() - 1)
+
+
+def _any_within(places: Sequence[int], start: int, stop: int) -> bool:
+    at = bisect_left(places, start)
+    return at < len(places) and places[at] < stop
+
+
+_ADVICE = (
+    "The step is aborted and nothing can be read. Bring the missing sites back and ask the step again as a new attempt "
+    "(fresh masks, fresh noise), or plan with a lower quorum."
+)
+_MOST_NAMED = 10
+
+
+def require_around(
+    centre: str, around: Sequence[int], present: Set[int], names: Mapping[int, str], *, needed: int, stage: str
+) -> None:
+    """Abort unless enough of a neighbourhood is present to rebuild the secrets of the site at its centre."""
+    missing = [names[place] for place in around if place not in present]
+    left = len(around) - len(missing)
+    if left < needed:
+        raise TooFewClients(
+            f"Expected at least {needed} of the {len(around)} sites around {centre!r} at the stage of {stage}, "
+            f"found {left}; missing: {_listed(missing)}. {_ADVICE}"
+        )
+
+
+def require_overall(present: int, needed: int, total: int, missing: Sequence[str], stage: str) -> None:
+    """Abort unless enough of the whole roster is present for a sum to hide anyone."""
+    if present < needed:
+        who = f"; missing: {_listed(missing)}" if missing else ""
+        raise TooFewClients(
+            f"Expected at least {needed} of {total} sites at the stage of {stage}, found {present}{who}. {_ADVICE}"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(map(repr, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 @final

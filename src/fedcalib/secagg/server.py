@@ -6,15 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, TooFewClients, WireError
 from fedcalib.secagg import codec
-from fedcalib.secagg.enrolment import check_advert
-from fedcalib.secagg.errors import ProtocolError, TooFewClients, WireError
-from fedcalib.secagg.identity import Directory
+from fedcalib.secagg.client_steps import check_advert
+from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import BOX_SIZE, Advert, MaskRequest, RosterView, SealedShares
-from fedcalib.secagg.plan import Plan
 from fedcalib.secagg.roster import Roster
 from fedcalib.secagg.round import Round, RoundState
+from fedcalib.secagg.setup import Directory, Plan
 
 
 @final

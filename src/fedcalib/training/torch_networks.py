@@ -1,4 +1,7 @@
-"""Networks of the `torch` extra, by name: the modules themselves are built where they are used."""
+"""Networks of the `torch` extra, by name: the modules themselves are built where they are used.
+
+A head that counts by direction only: the normalised classifier, trained as such.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ class ConvNet(TorchNetwork):
 
     def build(self) -> Any:
         """Make the module."""
-        from fedcalib.training.modules import conv_net
+        from fedcalib.training.torch_session import conv_net
 
         return conv_net(self.side, self.channels, self.classes, self.width)
 
@@ -84,7 +87,7 @@ class LeNet5(TorchNetwork):
 
     def build(self) -> Any:
         """Make the module."""
-        from fedcalib.training.modules import lenet5
+        from fedcalib.training.torch_session import lenet5
 
         return lenet5(self.side, self.channels, self.classes)
 
@@ -100,7 +103,7 @@ class ResNet18(TorchNetwork):
 
     def build(self) -> Any:
         """Make the module."""
-        from fedcalib.training.modules import ResNet
+        from fedcalib.training.torch_session import ResNet
 
         return ResNet(self.channels, self.classes, self.width)
 
@@ -117,7 +120,7 @@ class CharLSTM(TorchNetwork):
 
     def build(self) -> Any:
         """Make the module."""
-        from fedcalib.training.modules import NextCharacter
+        from fedcalib.training.torch_session import NextCharacter
 
         return NextCharacter(self.characters, self.embedding, self.hidden, self.layers)
 
@@ -138,9 +141,37 @@ class OwnNetwork(TorchNetwork):
         """Look the module up in this process's catalogue."""
         import torch
 
-        from fedcalib.catalogue import lookup
+        from fedcalib.registry import lookup
 
         found = lookup(self.name)
         if not issubclass(found, torch.nn.Module):
             raise InputError(f"Expected {self.name} to be a torch module, found another catalogued type.")
         return found(**self.options)
+
+
+@final
+@dataclass(frozen=True)
+class UnitHead(TorchNetwork):
+    """Another network whose last linear layer divides each class's weights by their length and has no shift.
+
+    Label skew lengthens the weights of the classes that a client holds; here length has no effect, in training either.
+    """
+
+    network: TorchNetwork
+
+    def build(self) -> Any:
+        """Put the normalising layer in the place of the last linear one."""
+        from fedcalib.training.torch_session import UnitLinear, last_linear
+
+        module = self.network.build()
+        name, layer = last_linear(module)
+        if not name:
+            return UnitLinear(layer)
+        parent, _, own = name.rpartition(".")
+        setattr(module.get_submodule(parent), own, UnitLinear(layer))
+        return module
+
+    @property
+    def unit(self) -> bool:
+        """Say that only directions count."""
+        return True

@@ -1,0 +1,244 @@
+"""The durable budget: debit before release, refuse past the limit.
+
+A ledger adds up what runs spend on a data set. Each run debits its whole (epsilon, delta) once, before anything is
+released; training, calibration, evaluation and monitoring of the same people belong into one account. Epsilons add up
+and deltas add up: that is valid whatever the mechanisms were, and for several Gaussian runs it is more than they cost
+on one curve, so the ledger errs on the safe side.
+
+Amounts are taken as the decimals that they print as and kept as whole numbers: micro-units of epsilon and 1e-15ths of
+delta, a debit rounded up and a limit rounded down. So a hundred debits of 0.01 fit into a limit of 1, and no debit is
+too small to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, DecimalException, localcontext
+from pathlib import Path
+from typing import Final, TypeAlias, final
+
+from fedcalib.accounting import ledger_file
+from fedcalib.accounting.ledger_file import Entry, Page
+from fedcalib.errors import BudgetError, InputError, LedgerError
+from fedcalib.privacy import Spending
+
+Amount: TypeAlias = str | int | float | Decimal
+
+_EPSILON_PLACES: Final = 6
+_DELTA_PLACES: Final = 15
+_LARGEST: Final = Decimal(10) ** 9
+_PATIENCE: Final = 60.0  # seconds to wait for another process
+
+
+@final
+@dataclass(frozen=True)
+class Account:
+    """Where one account stands: spent, and the limit if there is one."""
+
+    name: str
+    unit: str | None  # None until something was spent
+    adjacency: str | None
+    debits: int
+    epsilon: Decimal
+    delta: Decimal
+    epsilon_limit: Decimal | None
+    delta_limit: Decimal | None
+
+    @property
+    def epsilon_left(self) -> Decimal | None:
+        """Say how much epsilon can still be spent; None without a limit."""
+        return None if self.epsilon_limit is None else max(self.epsilon_limit - self.epsilon, Decimal(0))
+
+    @property
+    def delta_left(self) -> Decimal | None:
+        """Say how much delta can still be spent; None without a limit."""
+        return None if self.delta_limit is None else max(self.delta_limit - self.delta, Decimal(0))
+
+
+@final
+@dataclass(frozen=True)
+class Ledger:
+    """A file of debits and limits that many processes may share. It is made, for its owner's eyes only, when needed."""
+
+    path: Path | str
+    phase: str = ""
+    patience: float = _PATIENCE
+
+    def during(self, phase: str) -> Ledger:
+        """Give this same ledger for one phase of a pipeline; its debits are marked with the phase."""
+        return Ledger(self.path, phase, self.patience)
+
+    def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
+        """Set a run's spending aside, durably and once for each attempt, or refuse."""
+        _check_spending(run, account, spending)
+        epsilon = _whole(spending.epsilon or 0.0, _EPSILON_PLACES, ROUND_CEILING, "epsilon")
+        delta = _whole(spending.delta or 0.0, _DELTA_PLACES, ROUND_CEILING, "delta")
+        with ledger_file.writing(self._file, self.patience) as connection:
+            page = ledger_file.page(self._file, connection)
+            entry = Entry(
+                *(len(page.entries) + 1, _now(), "debit", account, spending.unit, spending.adjacency, self.phase, run),
+                *(attempt, epsilon, delta, spending.statement),
+            )
+            if not _repeated(entry, page.entries):
+                _check_fits(entry, page.entries)
+                ledger_file.append(connection, entry, page.head)
+
+    def limit(self, account: str, epsilon: Amount, delta: Amount = 0) -> Account:
+        """Set the most that an account may spend; an earlier limit no longer counts, but stays on record."""
+        _check_name(account)
+        most = (
+            _whole(epsilon, _EPSILON_PLACES, ROUND_FLOOR, "epsilon"),
+            _whole(delta, _DELTA_PLACES, ROUND_FLOOR, "delta"),
+        )
+        with ledger_file.writing(self._file, self.patience) as connection:
+            page = ledger_file.page(self._file, connection)
+            entry = Entry(len(page.entries) + 1, _now(), "limit", account, "", "", self.phase, "", 0, *most, "")
+            ledger_file.append(connection, entry, page.head)
+        return _account(account, (*page.entries, entry))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """List every line, oldest first."""
+        return self._page().entries
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Say where every account stands."""
+        entries = self.entries()
+        return tuple(_account(name, entries) for name in dict.fromkeys(entry.account for entry in entries))
+
+    def account(self, name: str) -> Account:
+        """Say where one account stands; one that was never used stands at nothing."""
+        return _account(name, self.entries())
+
+    def verify(self, head: str | None = None) -> str:
+        """Check every line against its hash and give the hash of the last, which stands for the whole ledger.
+
+        Whoever can write the file could also write new hashes, or cut off the newest lines. To find that too, note
+        the hash elsewhere and give it as `head` next time: it must still be there.
+        """
+        page, found = ledger_file.read(self._file, self.patience)
+        if missing := ledger_file.guards() - found:
+            raise LedgerError(f"Expected {self.path} to be append-only, found {', '.join(sorted(missing))} removed.")
+        if head is not None and head not in _hashes(page.entries):
+            raise LedgerError(
+                f"Expected {self.path} to go on from where {head[:12]} was noted, found it rewritten or cut short."
+            )
+        return page.head
+
+    @property
+    def _file(self) -> Path:
+        return Path(self.path)
+
+    def _page(self) -> Page:
+        return ledger_file.read(self._file, self.patience)[0]
+
+
+def _repeated(entry: Entry, entries: Iterable[Entry]) -> bool:
+    """Say whether this very debit is on record, and stop if another amount is."""
+    key = (entry.account, entry.run, entry.attempt)
+    for old in entries:
+        if old.kind == "debit" and (old.account, old.run, old.attempt) == key:
+            if (old.epsilon_micro, old.delta_femto) != (entry.epsilon_micro, entry.delta_femto):
+                raise LedgerError(
+                    f"Expected run {entry.run} to spend {_said(old)} as debited, found {_said(entry)}; "
+                    "a changed run needs a name of its own."
+                )
+            return True
+    return False
+
+
+def _check_fits(entry: Entry, entries: tuple[Entry, ...]) -> None:
+    state = _account(entry.account, entries)
+    held, asked = (state.unit, state.adjacency), (entry.unit, entry.adjacency)
+    if state.debits and held != asked:
+        raise BudgetError(
+            f"Expected account '{entry.account}' to spend on the unit {held[0]} ({held[1]}), found a run that spends "
+            f"on the unit {asked[0]} ({asked[1]}). Such amounts cannot be added; use one unit, or another account. "
+            "Nothing was released."
+        )
+    if state.epsilon_limit is None or state.delta_limit is None:
+        return
+    epsilon, delta = _epsilon(entry.epsilon_micro), _delta(entry.delta_femto)
+    if state.epsilon + epsilon > state.epsilon_limit or state.delta + delta > state.delta_limit:
+        raise BudgetError(
+            f"Expected account '{entry.account}' to stay within epsilon = {state.epsilon_limit}, delta = "
+            f"{state.delta_limit}; found {state.epsilon}, {state.delta} spent and {epsilon}, {delta} asked. Left: "
+            f"{state.epsilon_left}, {state.delta_left}. Ask for less, or decide to raise the limit. "
+            "Nothing was released."
+        )
+
+
+def _account(name: str, entries: Iterable[Entry]) -> Account:
+    own = [entry for entry in entries if entry.account == name]
+    debits = [entry for entry in own if entry.kind == "debit"]
+    limits = [entry for entry in own if entry.kind == "limit"]
+    return Account(
+        name,
+        debits[0].unit if debits else None,
+        debits[0].adjacency if debits else None,
+        len(debits),
+        _epsilon(sum(entry.epsilon_micro for entry in debits)),
+        _delta(sum(entry.delta_femto for entry in debits)),
+        _epsilon(limits[-1].epsilon_micro) if limits else None,
+        _delta(limits[-1].delta_femto) if limits else None,
+    )
+
+
+def _hashes(entries: Iterable[Entry]) -> set[str]:
+    head, hashes = ledger_file.START, {ledger_file.START}
+    for entry in entries:
+        head = entry.link(head)
+        hashes.add(head)
+    return hashes
+
+
+def _check_spending(run: str, account: str, spending: Spending) -> None:
+    _check_name(account)
+    if not run:
+        raise InputError("Expected a run with a name, found none; without a name it cannot be debited once.")
+    if spending.simulation:
+        raise InputError(
+            "Expected a run with secure randomness, found a simulation: it protects nobody, so no budget covers it. "
+            "Leave the seed out, or the ledger."
+        )
+    if spending.epsilon is None:
+        raise InputError(f"Expected a spending with an epsilon, found none under {spending.model}.")
+
+
+def _check_name(account: str) -> None:
+    if not account or not account.isprintable() or len(account) > 200:
+        raise InputError(f"Expected an account name of 1 to 200 printable characters, found {account[:40]!r}.")
+
+
+def _whole(amount: Amount, places: int, rounding: str, name: str) -> int:
+    """Count an amount in units of so many decimal places, rounded one way."""
+    try:
+        exact = Decimal(repr(float(amount)) if isinstance(amount, float) else str(amount))
+    except DecimalException as error:
+        raise InputError(f"Expected {name} as a number, found {amount!r}.") from error
+    if not (exact.is_finite() and 0 <= exact <= _LARGEST):
+        raise InputError(f"Expected {name} from 0 to {_LARGEST:,}, found {amount}.")
+    with localcontext(prec=1200):  # a subnormal float has more than a thousand digits, and none may get lost
+        return int((exact * 10**places).to_integral_value(rounding))
+
+
+def _epsilon(micro: int) -> Decimal:
+    return _plain(Decimal(micro).scaleb(-_EPSILON_PLACES))
+
+
+def _delta(femto: int) -> Decimal:
+    return _plain(Decimal(femto).scaleb(-_DELTA_PLACES))
+
+
+def _plain(value: Decimal) -> Decimal:
+    """Drop trailing zeros, so that messages read well."""
+    return value.quantize(Decimal(1)) if value == value.to_integral() else value.normalize()
+
+
+def _said(entry: Entry) -> str:
+    return f"epsilon = {_epsilon(entry.epsilon_micro)}, delta = {_delta(entry.delta_femto)}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,23 @@
+"""Scored, labelled records from CSV, Parquet and NPZ files or from frames, checked on the way in.
+
+Rows are counted from 1 in every message, without the header of a CSV file.
+"""
+
+from __future__ import annotations
+
+from fedcalib.data.columns import Columns, Layout
+from fedcalib.data.reading import Reading, RejectedRecords, from_frame, read, read_checked
+from fedcalib.data.tables import Table, expand, open_table
+
+__all__ = [
+    "Columns",
+    "Layout",
+    "Reading",
+    "RejectedRecords",
+    "Table",
+    "expand",
+    "from_frame",
+    "open_table",
+    "read",
+    "read_checked",
+]

@@ -1,0 +1,198 @@
+"""One batch of rows turned into numbers, with every complaint naming file, column and row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from fedcalib.data.columns import Layout
+from fedcalib.errors import InputError
+from fedcalib.types import Bools, Floats, Ints
+
+_MISSING = ("", "na", "n/a", "nan", "null", "none")
+_TOLERANCE = 1e-3  # how far probabilities may be from summing to one
+
+
+@final
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of one file."""
+
+    file: str
+    first: int  # how many rows of the file came before
+    columns: Mapping[str, Any]  # Arrow arrays
+
+    def place(self, column: str, index: int) -> str:
+        """Name a cell as a message would."""
+        return f"column '{column}' of {self.file}, row {self.first + index + 1}"
+
+    def numbers(self, column: str) -> Floats:
+        """Read a column as floating point numbers; what is missing becomes NaN."""
+        import pyarrow as pa
+        from pyarrow import compute, types
+
+        array = _plain(self.columns[column])
+        if _is_text(array):
+            array = self._parsed(column, array)
+        elif types.is_boolean(array.type):
+            array = compute.cast(array, pa.uint8())
+        elif not _is_numeric(array):
+            raise InputError(f"Expected numbers in column '{column}' of {self.file}, found {array.type}.")
+        narrow = array.type in (pa.float16(), pa.float32())
+        wide = compute.cast(array, pa.float32() if narrow else pa.float64(), safe=False)
+        numbers: Floats = compute.fill_null(wide, float("nan")).to_numpy(zero_copy_only=False)
+        return numbers
+
+    def _parsed(self, column: str, array: Any) -> Any:
+        import pyarrow as pa
+        from pyarrow import compute
+
+        try:
+            return compute.cast(array, pa.float64())
+        except pa.ArrowInvalid:  # something is missing, padded or no number at all: look closer
+            trimmed = compute.utf8_trim_whitespace(array)
+            missing = compute.is_in(compute.utf8_lower(trimmed), pa.array(_MISSING, array.type))
+            cells = compute.if_else(missing, pa.scalar(None, array.type), trimmed)
+        try:
+            return compute.cast(cells, pa.float64())
+        except pa.ArrowInvalid as error:
+            index = _first_wrong(cells)
+            found = cells[index].as_py()[:40]
+            raise InputError(f"Expected a number in {self.place(column, index)}, found {found!r}.") from error
+
+    def words(self, column: str, what: str) -> Any:
+        """Read a column of names as an Arrow array of text; a name that is missing is refused."""
+        import pyarrow as pa
+        from pyarrow import compute, types
+
+        array = _plain(self.columns[column])
+        if types.is_floating(array.type):
+            array = compute.if_else(compute.is_nan(array), pa.scalar(None, array.type), array)
+        try:
+            words = compute.utf8_trim_whitespace(compute.cast(array, pa.string()))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(f"Expected names in column '{column}' of {self.file}, found {array.type}.") from error
+        absent = compute.fill_null(compute.equal(words, ""), True).to_numpy(zero_copy_only=False)
+        if absent.any():
+            place = self.place(column, int(absent.argmax()))
+            raise InputError(f"Expected a {what} in {place}, found none: the {what} is unknown. Fill it in.")
+        return words
+
+    def scores(self, layout: Layout) -> tuple[Floats, Bools]:
+        """Read logits or probabilities as they are, (n, classes), and say which rows are finite throughout."""
+        given = np.stack([self.numbers(name) for name in layout.scores], axis=1)
+        finite = np.asarray(np.isfinite(given).all(axis=1))
+        if not layout.are_logits:
+            self._check_probs(layout, given, finite)
+        if len(layout.scores) == 1:
+            given = np.concatenate([1 - given, given], axis=1)
+        return given, finite
+
+    def _check_probs(self, layout: Layout, given: Floats, finite: Bools) -> None:
+        outside = ((given < 0) | (given > 1)) & finite[:, None]
+        if outside.any():
+            row, column = (int(index) for index in np.argwhere(outside)[0])
+            raise InputError(
+                f"Expected a probability between 0 and 1 in {self.place(layout.scores[column], row)}, "
+                f"found {given[row, column]:.6g}; if these are logits, say so with logits."
+            )
+        if len(layout.scores) == 1:
+            return
+        off = (np.abs(given.sum(axis=1, dtype=np.float64) - 1) > _TOLERANCE) & finite
+        if off.any():
+            row = int(off.argmax())
+            columns = f"columns '{layout.scores[0]}' to '{layout.scores[-1]}'"
+            raise InputError(
+                f"Expected probabilities that sum to one in {columns} of {self.file}, row {self.first + row + 1}, "
+                f"found {given[row].sum():.6g}; if these are logits, say so with logits."
+            )
+
+    def labels(self, column: str, classes: int) -> tuple[Ints, Bools]:
+        """Read class numbers, (n,), and say which rows have one."""
+        values = self._truths(column)
+        known: Bools = np.isfinite(values)
+        wrong = known & ~((values >= 0) & (values < classes) & (np.floor(values) == values))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise InputError(
+                f"Expected a class from 0 to {classes - 1} in {self.place(column, row)}, found {values[row]:.6g}; "
+                "number the classes from 0, in whole numbers."
+            )
+        return np.where(known, values, 0).astype(np.int64), known
+
+    def days(self, column: str) -> tuple[Ints, Bools]:
+        """Read days, (n,), and say which rows have one: numbers as they are, dates as days since 1970."""
+        import pyarrow as pa
+        from pyarrow import compute, types
+
+        array = _plain(self.columns[column])
+        if types.is_temporal(array.type) or (_is_text(array) and len(array) and "-" in str(array[0])):
+            try:
+                dates = compute.cast(compute.cast(array, pa.timestamp("s"), safe=False), pa.date32(), safe=False)
+            except pa.ArrowInvalid as error:
+                raise InputError(
+                    f"Expected dates such as 2024-03-31 in column '{column}' of {self.file}, found others."
+                ) from error
+            values: Floats = compute.fill_null(
+                compute.cast(compute.cast(dates, pa.int32()), pa.float64()), float("nan")
+            ).to_numpy(zero_copy_only=False)
+        else:
+            values = self.numbers(column)
+        known: Bools = np.isfinite(values)
+        return np.floor(np.where(known, values, 0)).astype(np.int64), known
+
+    def _truths(self, column: str) -> Floats:
+        from pyarrow import compute
+
+        array = _plain(self.columns[column])
+        if not _is_text(array):
+            return self.numbers(column)
+        lowered = compute.utf8_lower(compute.utf8_trim_whitespace(array))  # 'True' is how pandas writes a truth
+        digits = compute.replace_substring_regex(lowered, "^true$", "1")
+        digits = compute.replace_substring_regex(digits, "^false$", "0")
+        return Batch(self.file, self.first, {column: digits}).numbers(column)
+
+
+def _plain(array: Any) -> Any:
+    """Undo dictionary encoding, and join the pieces of a column."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return whole.dictionary_decode() if types.is_dictionary(whole.type) else whole
+
+
+def _is_numeric(array: Any) -> bool:
+    from pyarrow import types
+
+    kinds = (types.is_integer, types.is_floating, types.is_decimal, types.is_null)
+    return any(kind(array.type) for kind in kinds)
+
+
+def _is_text(array: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(array.type) or types.is_large_string(array.type))
+
+
+def _first_wrong(cells: Any) -> int:
+    """Find the first cell that is no number, among cells of which at least one is not, by halving."""
+    good, bad = 0, len(cells)  # so many cells from the start are fine, and so many are not
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if _are_numbers(cells[:middle]) else (good, middle)
+    return good
+
+
+def _are_numbers(cells: Any) -> bool:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    try:
+        compute.cast(cells, pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Deployed federations: Flower, job files, the commands behind them, and certificates."""

@@ -1,0 +1,140 @@
+"""Keys and certificates for a pilot: one authority, one server, and two keys a site.
+
+The node key lets a site's SuperNode into the federation; the identity key signs for the site in secure aggregation. In
+a consortium each site makes its own two and sends only the public halves; here one command makes all of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from fedcalib.errors import InputError
+from fedcalib.remote.config import write_identity
+from fedcalib.secagg import Directory, Identity
+
+_DAYS: Final = 365
+
+
+def make(folder: Path, sites: Sequence[str], hosts: Sequence[str]) -> dict[str, Path]:
+    """Write a certificate authority, a server certificate for some hosts, and the keys of each site."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"Expected a new or empty folder for keys, found {folder}; keys are never overwritten.")
+    if not sites or len(set(sites)) != len(sites) or any("/" in site or site.startswith(".") for site in sites):
+        raise InputError("Expected different site names that can be names of folders.")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    written = _tls(folder, hosts)
+    identities = {site: Identity(site) for site in sites}
+    directory = Directory({site: identity.public for site, identity in identities.items()})
+    for site, identity in identities.items():
+        place = folder / site
+        write_identity(place / "identity.json", identity)
+        _node_key(place)
+        _write(place / "directory.json", directory.to_json().encode(), secret=False)
+        _write(place / "ca.crt", (folder / "ca.crt").read_bytes(), secret=False)
+        written[site] = place
+    _write(folder / "directory.json", directory.to_json().encode(), secret=False)
+    return written
+
+
+def _tls(folder: Path, hosts: Sequence[str]) -> dict[str, Path]:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority = _certificate("fedcalib pilot authority", authority_key, authority_key, None, ())
+    server = _certificate("fedcalib server", server_key, authority_key, authority, hosts)
+    _write(folder / "ca.key", _private_pem(authority_key), secret=True)
+    _write(folder / "ca.crt", _pem(authority), secret=False)
+    _write(folder / "server.key", _private_pem(server_key), secret=True)
+    _write(folder / "server.pem", _pem(server), secret=False)
+    return {"authority": folder / "ca.crt", "server": folder / "server.pem"}
+
+
+def _certificate(name: str, key: Any, signer: Any, issuer: Any, hosts: Sequence[str]) -> Any:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import NameOID
+
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=_DAYS))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(_usage(issuer is None), critical=True)
+    )
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+    return builder.sign(signer, hashes.SHA256())
+
+
+def _usage(authority: bool) -> Any:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _node_key(place: Path) -> None:
+    """Make the key pair by which Flower admits a node: OpenSSH, on the curve P-384."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP384R1())
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    _write(place / "node", private, secret=True)
+    _write(place / "node.pub", public + b"\n", secret=False)
+
+
+def _private_pem(key: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return pem
+
+
+def _pem(certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    pem: bytes = certificate.public_bytes(serialization.Encoding.PEM)
+    return pem
+
+
+def _write(path: Path, content: bytes, *, secret: bool) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)

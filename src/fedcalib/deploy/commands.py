@@ -1,0 +1,181 @@
+"""The Flower commands behind a deployed federation: what our own commands print and run.
+
+How our commands print, run and become those of Flower.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import fedcalib
+from fedcalib.deploy.job import Job
+from fedcalib.errors import InputError
+
+CONNECTION: Final = "fedcalib"
+_QUIET: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@final
+@dataclass(frozen=True)
+class Link:
+    """Where the server is, and the certificate that it is known by; None only when insecurity was spelled out."""
+
+    host: str
+    port: int
+    authority: Path | None
+
+    @property
+    def address(self) -> str:
+        """Give host and port."""
+        return f"{self.host}:{self.port}"
+
+
+@final
+@dataclass(frozen=True)
+class Command:
+    """A command of Flower, with what it needs to find in its environment."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    def __str__(self) -> str:
+        home = self.environment.get("FLWR_HOME")
+        prefix = f"FLWR_HOME={shlex.quote(home)} " if home else ""
+        return prefix + shlex.join((Path(self.words[0]).name, *self.words[1:]))
+
+    @property
+    def whole_environment(self) -> dict[str, str]:
+        """Add this process's own environment, with our programs found first."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        return {**os.environ, **_QUIET, "PATH": path, **self.environment}
+
+
+def superlink(link: Link, keys: Path | None, state: Path) -> Command:
+    """Start the server: TLS and node authentication, unless there are no keys."""
+    words = ["--host", link.host, "--port", str(link.port), "--disable-runtime-dependency-installation"]
+    words += ["--database", str((state / "superlink.db").resolve())]
+    return _command("flower-superlink", [*words, *(["--insecure"] if keys is None else _server_tls(keys))], state)
+
+
+def _server_tls(keys: Path) -> list[str]:
+    files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.pem", "--ssl-keyfile": "server.key"}
+    return [
+        *(word for flag, name in files.items() for word in (flag, str(_there(keys / name)))),
+        "--enable-supernode-auth",
+    ]
+
+
+def supernode(
+    link: Link, port: int, node: Mapping[str, str], key: Path | None, home: Path, *, trusted: Path | None = None
+) -> Command:
+    """Start a site's node: it connects to the server, and needs no port that the outside can reach.
+
+    With `trusted`, Flower's list of publishers, the node runs only apps that one of them has signed.
+    """
+    words = ["--superlink", link.address, "--port", str(port), "--node-config", _pairs(node)]
+    words += [] if trusted is None else ["--trusted-entities", str(_there(trusted))]
+    if link.authority is None or key is None:
+        return _command("flower-supernode", [*words, "--insecure"], home)
+    trust = ["--root-certificates", str(_there(link.authority)), "--auth-supernode-private-key", str(_there(key))]
+    return _command("flower-supernode", [*words, *trust], home)
+
+
+def admit(link: Link, public: Path, home: Path) -> Command:
+    """Let a site's node in, by its public key."""
+    connect(link, home)
+    return _command("flwr", ["supernode", "register", str(_there(public)), CONNECTION], home)
+
+
+def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Command:
+    """Hand a job to the server."""
+    connect(link, home)
+    settings = _pairs({"job": job.pack(), **places})
+    return _command("flwr", ["run", str(app()), CONNECTION, "--format", "json", "--run-config", settings], home)
+
+
+def connect(link: Link, home: Path) -> None:
+    """Write where Flower's own command line finds the server."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    trust = "insecure = true" if link.authority is None else f'root-certificates = "{link.authority.resolve()}"'
+    text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{link.address}"\n{trust}\n'
+    (home / "config.toml").write_text(text, encoding="utf-8")
+
+
+def await_server(link: Link, seconds: float = 60.0) -> None:
+    """Wait until the server listens: it takes a few seconds to start."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((link.host, link.port), 1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise InputError(f"Expected a server at {link.address}, found none; start it first.") from error
+            time.sleep(0.3)
+
+
+def app() -> Path:
+    """Find the Flower app: beside the package once installed, beside the sources before."""
+    package = Path(fedcalib.__file__).resolve().parent
+    for folder in (package / "flower_app", package.parents[1] / "flower_app"):
+        if (folder / "pyproject.toml").is_file():
+            return folder
+    raise InputError("Expected the Flower app that comes with fedcalib, found none; install fedcalib again.")
+
+
+def _command(program: str, words: Sequence[str], home: Path) -> Command:
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place = Path(sys.executable).parent / program
+    if not place.exists():
+        raise InputError(f"Expected {program} beside Python, found none; install fedcalib[flower].")
+    return Command((str(place), *words), {"FLWR_HOME": str(home.resolve())})
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    """Write settings as Flower reads them; quotes and backslashes have no place in them."""
+    for name, value in values.items():
+        if any(sign in value for sign in "\"'\\\n"):
+            raise InputError(f"Expected a value without quotes or backslashes for '{name}', found {value[:60]!r}.")
+    return " ".join(f'{name}="{value}"' for name, value in values.items())
+
+
+def _there(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError(f"Expected the file {path}, found none; see `fedcalib certs`.")
+    return path.resolve()
+
+
+def stated_keys(keys: Path | None, insecure: bool) -> Path | None:
+    """Take keys, or their absence only where it was spelled out."""
+    if keys is None and not insecure:
+        raise InputError("Expected --keys FOLDER (see `fedcalib certs`), found none; --insecure has to be spelled out.")
+    if keys is not None and insecure:
+        raise InputError("Expected --keys or --insecure, found both.")
+    return keys
+
+
+def replace_by(command: Command, show: bool) -> None:
+    """Print a command and become it, so that signals reach it and nothing stays behind."""
+    print(command, file=sys.stdout if show else sys.stderr, flush=True)
+    if not show:
+        os.execve(command.words[0], command.words, command.whole_environment)  # noqa: S606 - no shell is what we want
+
+
+def call(command: Command) -> str:
+    """Run a command and give what it said; if it fails, so do we."""
+    done = subprocess.run(  # noqa: S603 - the words are our own
+        command.words, env=command.whole_environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()[-600:]
+        raise InputError(f"Expected Flower to do as asked, found an error: {said or 'none told'}. It ran: {command}")
+    return done.stdout

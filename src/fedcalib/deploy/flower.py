@@ -1,0 +1,253 @@
+"""Flower as the carrier of texts: the same code on its simulation engine and between real machines.
+
+Flower's simulation engine: virtual nodes on one machine, each with many logical clients.
+
+It shows that a method survives real messages between real processes. Where only the answer matters, the in-process
+runtime gives the same one, much faster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar, final
+
+import numpy as np
+
+from fedcalib.errors import InputError
+from fedcalib.federation import Federation
+from fedcalib.loop import Outline, Runtime, Step, Total
+from fedcalib.records import Records, Schema
+from fedcalib.remote.config import open_site, policy_of, records_of, write_identity
+from fedcalib.remote.policy import Policy
+from fedcalib.remote.protocol import ACTIONS, Refused, write
+from fedcalib.remote.runtime import Remote
+from fedcalib.remote.sites import Event, Transport
+from fedcalib.secagg import Directory, Identity
+
+_RECORD: Final = "fedcalib"
+_PULSE: Final = 0.2  # seconds between two looks for replies
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FlowerTransport(Transport):
+    """The nodes of a Flower grid. Replies are matched by the message that they answer, and errors count as silence."""
+
+    grid: Any
+
+    def addresses(self) -> tuple[str, ...]:
+        """List the nodes that are connected now."""
+        return tuple(str(node) for node in sorted(self.grid.get_node_ids()))
+
+    def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
+        """Send one message a node and look for replies until all are there or time is up."""
+        deadline = time.monotonic() + timeout
+        waiting = self._send(action, texts, timeout)
+        replies: dict[str, str] = {}
+        while waiting and time.monotonic() < deadline:
+            for message in self.grid.pull_messages(list(waiting)):
+                address = waiting.pop(message.metadata.reply_to_message_id, None)
+                text = None if message.has_error() else _text(message)
+                if address is not None and text is not None:
+                    replies[address] = text
+            if waiting:
+                time.sleep(_PULSE)
+        return replies
+
+    def _send(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
+        from flwr.app import Message
+
+        messages = {
+            address: Message(_record(text), int(address), f"query.{action}", ttl=timeout + 60)
+            for address, text in texts.items()
+        }
+        sent = set(self.grid.push_messages(list(messages.values())))
+        ids = {message.metadata.message_id: address for address, message in messages.items()}
+        return {number: address for number, address in ids.items() if number in sent}
+
+
+@final
+@dataclass(eq=False)
+class Flower(Runtime):
+    """The sites of a Flower federation, asked from inside a ServerApp: `Flower(grid, directory)`.
+
+    `directory` holds the sites' identity keys; `state` is a private folder in which a sum survives the server's death.
+    """
+
+    grid: Any
+    directory: Directory
+    state: Path | None = None
+    sites: int | None = None
+    timeout: float = 120.0
+    patience: int = 1
+    watch: Callable[[Event], None] | None = None
+    _remote: Remote = field(init=False)
+
+    def __post_init__(self) -> None:
+        transport = FlowerTransport(self.grid)
+        self._remote = Remote(
+            transport, self.directory, self.state, self.sites, self.timeout, self.patience, self.watch
+        )
+
+    @property
+    def schema(self) -> Schema:
+        """Say what the sites told about themselves."""
+        return self._remote.schema
+
+    def prepare(self, outline: Outline) -> None:
+        """Remember what a run will ask."""
+        self._remote.prepare(outline)
+
+    def total(self, step: Step) -> Total:
+        """Sum the shares of the sites that take part."""
+        return self._remote.total(step)
+
+
+def client_app(
+    load: Callable[[Mapping[str, Any]], Federation] = records_of,
+    policy: Callable[[Mapping[str, Any]], Policy] = policy_of,
+    places: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+) -> Any:
+    """Make the app of a site: its records, its policy and its places come from its own node configuration.
+
+    `places` says where `identity`, `directory` and `state` are, for nodes whose configuration does not say so itself.
+    """
+    from flwr.app import Message
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    def handler(action: str) -> Callable[[Any, Any], Any]:
+        def handle(message: Any, context: Any) -> Any:
+            return Message(_record(_reply(action, message, context)), reply_to=message)
+
+        return handle
+
+    def _reply(action: str, message: Any, context: Any) -> str:
+        try:
+            text = _text(message)
+            node = context.node_config
+            site = open_site(places(node), lambda: load(node), policy(node))
+            return site.handle(action, "" if text is None else text)
+        except Exception:  # the text of an error may quote records, and Flower would send it to the server
+            return write(Refused("failed"))
+
+    for action in ACTIONS:
+        app.query(action)(handler(action))
+    return app
+
+
+def _record(text: str) -> Any:
+    from flwr.app import ConfigRecord, RecordDict
+
+    return RecordDict({_RECORD: ConfigRecord({"text": text.encode()})})
+
+
+def _text(message: Any) -> str | None:
+    """Take the text out of a message; None if it has none."""
+    try:
+        raw = message.content[_RECORD]["text"]
+        return raw.decode() if isinstance(raw, bytes) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+T = TypeVar("T")
+
+_QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+_GENEROUS: Final = Policy(  # nobody is protected on one machine, and budgets are kept by whoever simulates
+    mechanisms=(
+        *("Exact", "FixedPoint", "PolyaShares", "GaussianShares"),
+        *("ClippedGaussian", "LaplaceTerms", "RandomisedReports"),
+    ),
+    epsilon_a_query=1e6,
+    epsilon_a_run=1e6,
+    epsilon_a_year=1e9,
+    fewest_records=0,
+    simulation=True,
+)
+
+
+def simulate(
+    federation: Federation,
+    nodes: int,
+    task: Callable[[Flower], T],
+    *,
+    cpus: int = 1,
+    watch: Callable[[Event], None] | None = None,
+) -> T:
+    """Deal clients to virtual nodes, start Flower's simulation, and do a task with its runtime."""
+    if not 3 <= nodes <= len(federation):
+        raise InputError(f"Expected 3 to {len(federation)} nodes for {len(federation)} clients, found {nodes}.")
+    os.environ.update(_QUIET)
+    outcomes: list[T] = []
+    with TemporaryDirectory(prefix="fedcalib-") as name:
+        folder = Path(name)
+        directory = _furnish(folder, federation, nodes)
+        _run(folder, nodes, cpus, lambda grid: outcomes.append(task(Flower(grid, directory, sites=nodes, watch=watch))))
+    return outcomes[0]
+
+
+def _run(folder: Path, nodes: int, cpus: int, main: Callable[[Any], None]) -> None:
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    server = ServerApp()
+
+    server.main()(lambda grid, context: main(grid))
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    backend = {"init_args": {"num_cpus": cpus, "include_dashboard": False}, "client_resources": {"num_cpus": 1}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run_simulation(server, _app(str(folder)), num_supernodes=nodes, backend_config=backend)
+
+
+def _app(folder: str) -> Any:
+    """Make an app that finds a virtual node's files by its number."""
+
+    def config(node: Mapping[str, Any]) -> dict[str, Any]:
+        place = f"{folder}/{node['partition-id']}"
+        return {
+            "identity": f"{place}/identity.json",
+            "directory": f"{folder}/directory.json",
+            "state": f"{place}/state",
+        }
+
+    return client_app(lambda node: _records(Path(folder) / str(node["partition-id"])), lambda _: _GENEROUS, config)
+
+
+def _furnish(folder: Path, federation: Federation, nodes: int) -> Directory:
+    """Write each node's records and keys."""
+    identities = [Identity(f"node-{node:05d}") for node in range(nodes)]
+    dealt = np.arange(len(federation)) * nodes // len(federation)
+    for node, identity in enumerate(identities):
+        place = folder / str(node)
+        write_identity(place / "identity.json", identity)
+        mine = federation.subset(dealt == node)
+        np.savez(place / "records.npz", allow_pickle=False, **_columns(mine))
+    directory = Directory({identity.name: identity.public for identity in identities})
+    (folder / "directory.json").write_text(directory.to_json(), encoding="utf-8")
+    return directory
+
+
+def _columns(federation: Federation) -> dict[str, Any]:
+    records = federation.records
+    columns = {"given": records.given, "labels": records.labels, "offsets": federation.offsets}
+    flags = {"are_logits": np.array(records.are_logits)}
+    unit = {} if records.unit is None else {"unit": records.unit}
+    return {**columns, **flags, **unit, **{f"extra_{name}": column for name, column in records.extra.items()}}
+
+
+def _records(place: Path) -> Federation:
+    with np.load(place / "records.npz", allow_pickle=False) as saved:
+        extra = {name.removeprefix("extra_"): saved[name] for name in saved if name.startswith("extra_")}
+        unit = saved.get("unit")
+        records = Records(saved["given"], saved["labels"], bool(saved["are_logits"]), unit, extra)
+        return Federation(records, saved["offsets"])

@@ -1,0 +1,138 @@
+"""Several conversations at once: what does not wait for each other goes into one message.
+
+Holding a conversation about calibrated records.
+
+Holding a conversation in which no client counts for more than so many records.
+
+Choosing, privately, how much one client may add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from fedcalib.answer import Answer
+from fedcalib.artifacts.calibrator import Calibrator, Identity
+from fedcalib.errors import InputError
+from fedcalib.method import Flow
+from fedcalib.queries.wrapped import Calibrated, Clipped, NormHistogram
+from fedcalib.query import ClientQuery, Join, Query
+from fedcalib.types import Floats
+
+
+def lockstep(flows: Sequence[Flow[Any]]) -> Flow[tuple[Any, ...]]:
+    """Advance all flows together, one joined message a round, until each has returned; give back all results.
+
+    A round takes as long as one question, however many flows share it, and the budget is shared by their blocks'
+    weights.
+    """
+    results: dict[int, Any] = {}
+    pending: dict[int, Query] = {}
+    for number, flow in enumerate(flows):
+        _advance(flow, None, number, pending, results)
+    while pending:
+        join = Join(tuple(pending.values()))
+        answer = yield join
+        asked, pending = list(pending), {}
+        for index, number in enumerate(asked):
+            _advance(flows[number], answer.part(join, index), number, pending, results)
+    return tuple(results[number] for number in range(len(flows)))
+
+
+def _advance(
+    flow: Flow[Any], answer: Answer | None, number: int, pending: dict[int, Query], results: dict[int, Any]
+) -> None:
+    """Move one flow on to its next question, or note its result."""
+    try:
+        pending[number] = next(flow) if answer is None else flow.send(answer)
+    except StopIteration as end:
+        results[number] = end.value
+
+
+T = TypeVar("T")
+
+
+def after(before: Calibrator, flow: Flow[T]) -> Flow[T]:
+    """Let every question of a conversation be answered after clients have applied a calibrator."""
+    if isinstance(before, Identity):
+        return (yield from flow)
+    query = next(flow)
+    while True:
+        answer = yield Calibrated(_of_records(query), before)
+        try:
+            query = flow.send(answer)
+        except StopIteration as end:
+            artifact: T = end.value
+            return artifact
+
+
+def _of_records(query: Query) -> Query:
+    if isinstance(query, ClientQuery):
+        raise InputError(
+            f"Expected questions about records in a later stage, found {type(query).__name__}, which asks whole "
+            "clients; put such a method first, or use one that sums over records."
+        )
+    return query
+
+
+def within_clip(clip: float, flow: Flow[T]) -> Flow[T]:
+    """Cut every client's answers to `clip` records' worth; the clip may itself be an answer.
+
+    A question that bounds whole clients as it is needs no cut, and is asked as it is.
+    """
+    query = next(flow)
+    while True:
+        bounded = all(block.bound.unit == "client" for block in query.blocks.values())
+        answer = (yield query) if bounded else (yield from clipped_sum(query, clip))
+        try:
+            query = flow.send(answer)
+        except StopIteration as end:
+            artifact: T = end.value
+            return artifact
+
+
+EDGES: Final = tuple(float(2 ** (i / 2)) for i in range(33))  # from 1 to 65,536 records' worth, in half octaves
+
+
+def clip_quantile(
+    query: Query, quantile: float = 0.5, *, edges: tuple[float, ...] = EDGES, weight: float = 0.1
+) -> Flow[float]:
+    """Find the size, in records' worth, that a share `quantile` of the clients' answers to a question stays within.
+
+    It asks one question of its own, to which a client adds one, so the choice is paid for: with `weight` of the budget,
+    relative to the weights of the method's other blocks. A clip from public knowledge costs nothing; prefer one.
+    """
+    if not 0 < quantile < 1:
+        raise InputError(f"Expected a quantile between 0 and 1, found {quantile}.")
+    answer = yield NormHistogram(query, edges, weight)
+    counts = answer["norms"]
+    clients = answer.clients if answer.clients is not None else float(counts.sum())
+    return edges[_crossing(np.cumsum(counts)[:-1], quantile * clients)]
+
+
+def clipped_sum(query: Query, clip: float) -> Flow[Answer]:
+    """Ask a question in which no client counts for more than `clip` records' worth, and answer in its own units.
+
+    The bounds of what is asked do not depend on the clip, so it may come from `clip_quantile`.
+    """
+    asked = Clipped(query, clip)
+    answer = yield asked
+    units = asked.units
+    return Answer(
+        {name: answer[name] * units[name] for name in query.blocks},
+        {name: answer.variance(name) * units[name] ** 2 for name in query.blocks},
+        answer.clients,
+    )
+
+
+def _crossing(below: Floats, target: float) -> int:
+    """Find where noisy, rising counts pass a target: half way between the first time and the last."""
+    last = len(below) - 1
+    reached = np.flatnonzero(below >= target)
+    missed = np.flatnonzero(below < target)
+    first = int(reached[0]) if reached.size else last
+    final = int(missed[-1]) + 1 if missed.size else 0
+    return min((first + final) // 2, last)

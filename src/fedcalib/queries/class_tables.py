@@ -1,0 +1,216 @@
+"""Counts of labels by class and probability bin.
+
+How far each class's probability is off, by cell of its log-odds.
+
+How far each class's probability is off, and how classes give way to each other when one is shifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf, sqrt
+from typing import TypeAlias, final
+
+import numpy as np
+
+from fedcalib.artifacts.logit_shifts import log_odds, odds_cells
+from fedcalib.artifacts.steps import asked_classes
+from fedcalib.errors import InputError
+from fedcalib.metrics.binning import EVEN, Axis
+from fedcalib.query import Block, Bound, RecordQuery, Rows
+from fedcalib.records import Records
+from fedcalib.types import Array, Floats, Ints
+
+Clips: TypeAlias = float | tuple[float, float] | None
+
+
+@final
+@dataclass(frozen=True)
+class LabelHistogram(RecordQuery):
+    """For each class: how many records with the class's probability in each bin are of the class, and how many not.
+
+    A record adds one to exactly one of the 2 x bins cells of each class's block: (of the class, bin) or (not, bin). So
+    every block is one-hot with L1 = L2 = Linf = 1, attained by every record; all blocks together have L1 = classes and
+    L2 = sqrt(classes). With two classes the second class's block tells everything and is the only one asked for.
+    `clip` is the L2 norm to which a client's counts in a block are cut when the client is the unit, `axis` says where
+    the bins lie. Two clips, as published, make two blocks of each class, of it and not, with a clip each: noise is then
+    paid for both, though a record is in one.
+    """
+
+    classes: int
+    bins: int
+    clip: Clips = None
+    axis: Axis = EVEN
+
+    def __post_init__(self) -> None:
+        if self.classes < 2 or self.bins < 1 or self.classes * self.bins > 1 << 26:
+            raise InputError(f"Expected at least 2 classes and 1 bin, found {self.classes} and {self.bins}.")
+        if isinstance(self.clip, tuple) and not (len(self.clip) == 2 and all(map(_is_clip, self.clip))):
+            raise InputError(f"Expected one clip, or one for positives and one for negatives, found {self.clip!r:.80}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One block a class asked for: (of the class or not, bin); or two, where there are two clips."""
+        asked = range(self.classes - asked_classes(self.classes), self.classes)
+        if isinstance(self.clip, tuple):
+            signs = zip("+-", self.clip, strict=True)
+            halves = {sign: Block((self.bins,), integral=True, one_hot=True, clip=clip) for sign, clip in signs}
+            return {f"{label}{sign}": half for label in asked for sign, half in halves.items()}
+        block = Block((2, self.bins), integral=True, one_hot=True, clip=self.clip)
+        return {str(label): block for label in asked}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell a class."""
+        asked = np.arange(self.classes - asked_classes(self.classes), self.classes)
+        cells = self.axis.cells(records.probs[:, asked[0] :], self.bins)
+        cells += 2 * self.bins * np.arange(len(asked))
+        cells[records.labels[:, None] != asked] += self.bins
+        return Rows(cells, None)
+
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        """Count how many records each bin holds and how many of them are of the class; the rest is not."""
+        first = self.classes - asked_classes(self.classes)
+        probs = records.probs[:, first:]
+        held = self.axis.counted(probs, self.bins)
+        mine = np.flatnonzero(records.labels >= first)  # with two classes, only class 1 has a block
+        label = records.labels[mine] - first
+        own = self.axis.cells(probs[mine, label], self.bins) + self.bins * label
+        hits = np.bincount(own, minlength=held.size).reshape(held.shape)
+        counts: Array = np.stack([hits, held - hits], axis=1).reshape(-1)
+        return counts if scale is None else counts * scale.astype(np.int64)
+
+
+def _is_clip(value: object) -> bool:
+    """Say whether a number that came from afar can be a norm."""
+    return isinstance(value, int | float) and 0 < value < inf
+
+
+@final
+@dataclass(frozen=True)
+class LabelCounts(RecordQuery):
+    """How many records each class has: one cell of one, so every norm is 1."""
+
+    classes: int
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a class."""
+        return {"labels": Block((self.classes,), integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        """Touch the label's cell."""
+        return Rows(records.labels[:, None], None)
+
+
+@final
+@dataclass(frozen=True)
+class LogitResiduals(RecordQuery):
+    """By class and cell of the log-odds: label minus probability, and probability times its complement.
+
+    In `residual` a record adds 1 - p_y to one cell and -p_j to one cell of each other class: L1 = 2 (1 - p_y) <= 2, L2
+    <= sqrt(2) (1 - p_y) <= sqrt(2), Linf <= 1, whatever the number of classes; approached by a certain, wrong record.
+    In `spread` it adds p_j (1 - p_j): Linf <= 1/4, L1 = 1 - sum p_j^2 <= 1 - 1/classes by equal probabilities, and L2
+    is largest with three equal probabilities (two where there are only two). `pooled_classes` sends all classes to one
+    row of cells: then one cell may hold all of a record's spread, and the residuals' bounds stay. `clip` is the L2 norm
+    to which a client's residuals are cut when the client is the unit, `clip_spread` likewise.
+    """
+
+    classes: int
+    cells: int
+    reach: float
+    pooled_classes: bool = False
+    clip: float | None = None
+    clip_spread: float | None = None
+    weight: float = 0.8
+    weight_spread: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.classes < 2 or not 1 <= self.cells <= 1 << 16 or not 0 < self.reach < 1e3:
+            raise InputError("Expected at least 2 classes, 1 to 65,536 cells and a reach above 0, found others.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Summed residuals, and the variance that calibrated labels would have."""
+        shape = (1 if self.pooled_classes else self.classes, self.cells)
+        most = 1 - 1 / self.classes
+        l2 = sqrt(2) / 4 if self.classes == 2 else 2 * sqrt(3) / 9
+        spread = Bound(most, most, most) if self.pooled_classes else Bound(most, l2, 0.25)
+        return {
+            "residual": Block(shape, Bound(2.0, sqrt(2.0), 1.0), weight=self.weight, clip=self.clip),
+            "spread": Block(shape, spread, weight=self.weight_spread, clip=self.clip_spread),
+        }
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell a class and block."""
+        probs = np.asarray(records.probs, dtype=np.float64)
+        probs = probs / probs.sum(axis=1, keepdims=True)  # the bounds rest on it, and given rows sum to one only nearly
+        cells = odds_cells(log_odds(probs), self.cells, self.reach)
+        if not self.pooled_classes:
+            cells += self.cells * np.arange(self.classes)
+        residual = -probs
+        residual[np.arange(len(probs)), records.labels] += 1
+        offset = self.blocks["residual"].size
+        return Rows(
+            np.concatenate([cells, cells + offset], axis=1), np.concatenate([residual, probs * (1 - probs)], axis=1)
+        )
+
+
+@final
+@dataclass(frozen=True)
+class ClassCurvature(RecordQuery):
+    """The slope and curvature of the log-likelihood in shifts of logits, one shift a class and cell of its log-odds.
+
+    In `residual` a record adds 1 - p_y to one cell and -p_j to one cell of each other class: L1 <= 2, L2 <= sqrt(2),
+    Linf <= 1, approached by a certain, wrong record. In `curvature`, the upper triangle of a symmetric matrix of cells,
+    it adds p_j (1 - p_j) on the diagonal and -p_j p_k above: Linf <= 1/4, L1 = 3/2 (1 - sum p_j^2), largest with equal
+    probabilities, and L2 <= sqrt(3)/4, attained by two probabilities of a half. `clip` is the L2 norm to which a
+    client's residuals are cut when the client is the unit, `clip_curvature` likewise.
+    """
+
+    classes: int
+    cells: int
+    reach: float
+    clip: float | None = None
+    clip_curvature: float | None = None
+    weight: float = 0.8
+    weight_curvature: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.classes < 2 or self.cells < 1 or self.classes * self.cells > 256 or not 0 < self.reach < 1e3:
+            raise InputError(
+                f"Expected at least 2 classes and at most 256 shifts, found {self.classes} classes of {self.cells} "
+                "cells; use ResidualBinning, whose questions grow with the classes and not with their square."
+            )
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Summed residuals, and the matrix by which shifts would change them."""
+        size = self.classes * self.cells
+        told = Bound(1.5 * (1 - 1 / self.classes), sqrt(3) / 4, 0.25)
+        return {
+            "residual": Block((size,), Bound(2.0, sqrt(2.0), 1.0), weight=self.weight, clip=self.clip),
+            "curvature": Block((size * (size + 1) // 2,), told, weight=self.weight_curvature, clip=self.clip_curvature),
+        }
+
+    def rows(self, records: Records) -> Rows:
+        """Touch one cell a class, and one a pair of classes."""
+        probs = np.asarray(records.probs, dtype=np.float64)
+        probs = probs / probs.sum(axis=1, keepdims=True)  # the bounds rest on it, and given rows sum to one only nearly
+        place = odds_cells(log_odds(probs), self.cells, self.reach) + self.cells * np.arange(self.classes)
+        residual = -probs
+        residual[np.arange(len(probs)), records.labels] += 1
+        first, second = np.triu_indices(self.classes)
+        product = -probs[:, first] * probs[:, second]
+        product[:, first == second] += probs
+        pair = self._triangle[place[:, first], place[:, second]] + self.classes * self.cells
+        return Rows(np.concatenate([place, pair], axis=1), np.concatenate([residual, product], axis=1))
+
+    @cached_property
+    def _triangle(self) -> Ints:
+        """Number the cells of the upper triangle, row by row."""
+        size = self.classes * self.cells
+        numbers = np.zeros((size, size), dtype=np.int64)
+        numbers[np.triu_indices(size)] = np.arange(size * (size + 1) // 2)
+        return numbers

@@ -1,0 +1,166 @@
+"""Sums over clients that are asked one after the other, so that only one long vector is held at a time.
+
+One round of federated averaging: each client trains a network on its own records and sends the change.
+
+What clients believe about weights, as natural parameters: these add up, so a sum is all that the server needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import final
+
+import numpy as np
+
+from fedcalib.errors import InputError
+from fedcalib.federation import Federation
+from fedcalib.query import Block, Bound, ClientQuery, ClientTerms, finite
+from fedcalib.randomness import Randomness
+from fedcalib.records import Records
+from fedcalib.training.local import LocalTraining
+from fedcalib.training.network import Network, inputs_of
+from fedcalib.training.posterior import LocalGaussian, PosteriorRecipe, probes
+from fedcalib.types import Array, Floats
+
+
+def total(query: ClientQuery, federation: Federation, randomness: Randomness, scale: Floats | None) -> Array:
+    """Add the clients' vectors up, (size,); with a scale, each is first cut to integers toward zero."""
+    summed: Array = np.zeros(query.size, dtype=np.float64 if scale is None else np.int64)
+    for term in _each(query, federation, randomness):
+        summed += term if scale is None else np.trunc(term * scale).astype(np.int64)
+    return summed
+
+
+def by_client(query: ClientQuery, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
+    """Give one client's vector after the other."""
+    for term in _each(query, federation, randomness):
+        yield ClientTerms(1, np.zeros(query.size, dtype=np.int64), np.arange(query.size), term)
+
+
+def _each(query: ClientQuery, federation: Federation, randomness: Randomness) -> Iterator[Floats]:
+    for client, records in enumerate(federation.clients()):
+        yield finite(query.term(records, randomness.derive("term", client).generator()))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LocalUpdate(ClientQuery):
+    """The change that training on a client's own records makes to weights, cut to the L2 norm `clip`, divided by it.
+
+    So a client adds a vector of L2 norm at most 1, attained by any client that is cut; then L1 <= sqrt(size) and Linf
+    <= 1. With `largest` a client counts by its records, up to so many: it adds w = min(n, largest) / largest, and w
+    times the change, and both stay within 1. A client without records adds zero.
+    """
+
+    network: Network
+    weights: Floats  # (size,)
+    training: LocalTraining
+    clip: float
+    largest: int | None = None
+    column: str | None = "inputs"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < float("inf") or not np.isfinite(self.weights).all():
+            raise InputError(f"Expected finite weights and a clip above 0, found a clip of {self.clip}.")
+        if self.largest is not None and self.largest < 1:
+            raise InputError(f"Expected a client to count for at least one record, found {self.largest}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a weight, and one for how much the client counts."""
+        size = len(self.weights)
+        change = Block((size,), Bound(sqrt(size), 1.0, 1.0, "client"), clip=1.0)
+        if self.largest is None:
+            return {"change": change}
+        return {"change": change, "weight": Block((1,), Bound(1.0, 1.0, 1.0, "client"), weight=0.1, clip=1.0)}
+
+    def term(self, records: Records, rng: np.random.Generator) -> Floats:
+        """Train, and cut the change."""
+        if not len(records):
+            return np.zeros(self.size)
+        trained = self.training.train(
+            self.network, self.weights, inputs_of(records, self.column), records.labels, rng
+        ).weights
+        change = np.nan_to_num(trained.astype(np.float64) - self.weights, nan=0.0, posinf=0.0, neginf=0.0)
+        change *= (1 - 1e-12) / max(float(np.linalg.norm(change)), self.clip)
+        if self.largest is None:
+            return change
+        weight = min(len(records), self.largest) / self.largest
+        return np.concatenate([weight * change, [weight]])
+
+    def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
+        """Add up one client after the other."""
+        return total(self, federation, randomness, scale)
+
+    def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
+        """Give one client after the other."""
+        return by_client(self, federation, randomness)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LocalPosterior(ClientQuery):
+    """A client's Gaussian about shared weights: precisions, pulls, and where its mean lies.
+
+    Precisions are cut to `most` and divided by it; offsets of the mean to `reach`, pulls to `most` * `reach`, likewise.
+    So every cell is within 1: Linf <= 1, L2 <= sqrt(cells), L1 <= cells, attained by a client that is cut everywhere.
+    With a `width` the low-rank part is told along so many public directions, divided by `most`.
+    """
+
+    network: Network
+    weights: Floats  # (size,)
+    recipe: PosteriorRecipe
+    prior: float
+    most: float
+    reach: float
+    width: int = 0
+    seed: int = 0
+    column: str | None = "inputs"
+
+    def __post_init__(self) -> None:
+        if not self.prior >= 0 or not self.most > 0 or not self.reach > 0 or self.width < 0:
+            raise InputError("Expected a prior of at least 0, and `most` and `reach` above 0, found others.")
+        if not np.isfinite(self.weights).all():
+            raise InputError("Expected finite weights, found NaN or infinity.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """One cell a weight in each block, and one for each direction."""
+        size = len(self.weights)
+        shapes = dict.fromkeys(("precision", "pull", "offset", "square"), (size,))
+        sketch = {"sketch": (size, self.width)} if self.width else {}
+        return {name: _within_one(shape) for name, shape in {**shapes, **sketch}.items()}
+
+    def term(self, records: Records, rng: np.random.Generator) -> Floats:
+        """Find the client's Gaussian, and cut it."""
+        found = self._found(records, rng)
+        offset = np.clip(found.offset / self.reach, -1, 1)
+        parts = [found.precision / self.most, found.pull / (self.most * self.reach), offset, offset**2]
+        if self.width:
+            directions = probes(len(self.weights), self.width, self.seed)
+            parts.append((found.factors @ (found.factors.T @ directions)).reshape(-1) / self.most)
+        cut: Floats = np.clip(np.nan_to_num(np.concatenate(parts), nan=0.0), -1, 1)
+        return cut
+
+    def _found(self, records: Records, rng: np.random.Generator) -> LocalGaussian:
+        if not len(records):  # whoever has seen nothing believes the prior
+            return LocalGaussian.around(-self.weights.astype(np.float64), np.full(len(self.weights), self.prior))
+        inputs = inputs_of(records, self.column)
+        return self.recipe.find(
+            self.network, self.weights, inputs, records.labels, prior=self.prior, most=self.most, rng=rng
+        )
+
+    def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
+        """Add up one client after the other."""
+        return total(self, federation, randomness, scale)
+
+    def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
+        """Give one client after the other."""
+        return by_client(self, federation, randomness)
+
+
+def _within_one(shape: tuple[int, ...]) -> Block:
+    cells = float(np.prod(shape))
+    return Block(shape, Bound(cells, sqrt(cells), 1.0, "client"))

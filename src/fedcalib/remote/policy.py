@@ -1,0 +1,183 @@
+"""What a site agrees to: a file of its own, `policy.toml`, that no server can change."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final, final
+
+from fedcalib import wire
+from fedcalib.accounting import epsilon
+from fedcalib.accounting.events import Composed, Event, Parallel, Pure
+from fedcalib.cohort import FEWEST_CLIENTS, FEWEST_RECORDS, Cohort
+from fedcalib.errors import InputError
+from fedcalib.loop import Outline
+from fedcalib.privacy import Mechanism, Spending
+from fedcalib.query import Query
+from fedcalib.remote.protocol import Refusal
+
+LONGEST_VECTOR: Final = 1 << 27  # numbers: one gibibyte
+_WORDING: Final = {"Join", "Bound", "Block"}  # parts of queries that ask nothing by themselves
+_MODELS: Final = ("families.", "artifacts.", "training.")  # homes of what a query may fit or apply
+
+
+@final
+@dataclass(frozen=True)
+class Policy:
+    """The most that a site answers. None in a list allows everything that is catalogued.
+
+    `simulation` says that nodes hold several logical clients each, so that sites are not clients; no file can say so.
+    """
+
+    queries: tuple[str, ...] | None = None
+    models: tuple[str, ...] | None = None
+    mechanisms: tuple[str, ...] = (
+        "FixedPoint",
+        "PolyaShares",
+        "GaussianShares",
+        "LaplaceTerms",
+        "RandomisedReports",
+    )
+    epsilon_a_query: float = 1.0
+    epsilon_a_run: float = 1.0
+    epsilon_a_year: float = 10.0
+    delta: float = 1e-5
+    fewest_records: int = FEWEST_RECORDS
+    fewest_clients: int = FEWEST_CLIENTS
+    quorum: Fraction = Fraction(2, 3)
+    simulation: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon_a_query", "epsilon_a_run", "epsilon_a_year"):
+            if not (isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InputError(f"Expected {name} from 0 up, found {getattr(self, name)}.")
+        if not 0 <= self.delta < 1 or self.fewest_clients < 2 or self.fewest_records < 0:
+            raise InputError("Expected delta from 0 to below 1, at least 2 clients and no negative number of records.")
+
+    @classmethod
+    def read(cls, path: Path | str) -> Policy:
+        """Read a policy from a TOML file of these very names."""
+        try:
+            table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"Expected to read the policy {path}, found: {error.strerror or error}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"Expected TOML in the policy {path}, found: {error}.") from error
+        return cls(**{name: _value(name, value, path) for name, value in table.items()})
+
+    def accept(self, outline: Outline) -> Spending | None:
+        """Agree to a whole run and say what it costs here, or refuse; None where nothing is claimed."""
+        for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True):
+            self.accept_query(query)
+            self._accept_mechanism(mechanism, outline.cohort)
+            self._accept_epsilon(query, mechanism, outline.cohort)
+        return self._accept_run(outline)
+
+    def accept_query(self, query: Query) -> None:
+        """Refuse a query, or a model inside of it, that is not on the list."""
+        if query.size > LONGEST_VECTOR:
+            raise Refusal("query", f"Expected at most {LONGEST_VECTOR} numbers in an answer, found {query.size}.")
+        for name in _names(wire.encode(query)):
+            allowed = self.models if _is_model(name) else self.queries
+            if allowed is not None and name not in allowed:
+                raise Refusal("query", f"Expected one of the allowed {', '.join(allowed)}, found {name}.")
+
+    def _accept_mechanism(self, mechanism: Mechanism, cohort: Cohort) -> None:
+        name = type(mechanism).__name__
+        if name not in self.mechanisms:
+            raise Refusal("mechanism", f"Expected one of {', '.join(self.mechanisms)}, found {name}.")
+        if mechanism.modulus is not None and cohort.floor < self.fewest_clients:
+            raise Refusal("cohort", f"Expected sums over {self.fewest_clients} clients, found {cohort.floor}.")
+
+    def _accept_epsilon(self, query: Query, mechanism: Mechanism, cohort: Cohort) -> None:
+        event = event_of(query, mechanism, cohort)
+        if event is None:
+            return
+        cost = epsilon([event], self.delta)
+        if not cost <= self.epsilon_a_query * (1 + 1e-9):
+            raise Refusal(
+                "epsilon",
+                f"Expected epsilon up to {self.epsilon_a_query} a query, found {cost:.6g} for {type(query).__name__}.",
+            )
+
+    def _accept_run(self, outline: Outline) -> Spending | None:
+        pairs = zip(outline.queries, outline.mechanisms, strict=True)
+        events = [event for query, mechanism in pairs if (event := event_of(query, mechanism, outline.cohort))]
+        if not events:
+            return None
+        once = outline.participation.appearances(len(outline.queries)) == 1
+        cost = epsilon([Parallel(tuple(events)) if once else Composed(tuple(events))], self.delta)
+        if not cost <= self.epsilon_a_run * (1 + 1e-9):
+            raise Refusal("epsilon", f"Expected epsilon up to {self.epsilon_a_run} a run, found {cost:.6g}.")
+        pure = all(isinstance(event, Pure) for event in events)
+        return _spending(outline, cost, 0.0 if pure else self.delta)
+
+
+def _spending(outline: Outline, cost: float, delta: float) -> Spending:
+    units = {block.bound.unit for query in outline.queries for block in query.blocks.values()}
+    whole_clients = any(type(mechanism).__name__ == "ClippedGaussian" for mechanism in outline.mechanisms)
+    local = any(type(mechanism).__name__ == "RandomisedReports" for mechanism in outline.mechanisms)
+    unit = "client" if whole_clients or "client" in units else "record"
+    names = ", ".join(sorted({type(mechanism).__name__ for mechanism in outline.mechanisms}))
+    many = len(outline.queries)
+    statement = f"{many} {'query' if many == 1 else 'queries'} under {names}, counted by this site."
+    return Spending(names, unit, cost, delta, "replace-one" if local else "add/remove", False, statement)
+
+
+def event_of(query: Query, mechanism: Mechanism, cohort: Cohort) -> Event | None:
+    """Say what an answer costs here; every step counts as if this site took part for certain.
+
+    It cannot check how the server draws. A mechanism that does not fit its query is refused.
+    """
+    with fitting():
+        return mechanism.event(query, replace(cohort, rate=1.0))
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Turn whatever an ill-fitting mechanism runs into, such as a block that it does not know, into a refusal."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError) as error:
+        raise Refusal(
+            "mechanism", f"Expected a mechanism that fits its query, found {type(error).__name__}."
+        ) from error
+
+
+def _names(data: Any) -> Iterator[str]:
+    """Walk through every catalogued type inside of encoded data."""
+    if isinstance(data, dict):
+        if isinstance(data.get("type"), str) and data["type"] not in _WORDING:
+            yield data["type"]
+        for item in data.values():
+            yield from _names(item)
+    elif isinstance(data, list):
+        for item in data:
+            yield from _names(item)
+
+
+def _is_model(name: str) -> bool:
+    from fedcalib.registry import lookup
+
+    return lookup(name).__module__.removeprefix("fedcalib.").startswith(_MODELS)
+
+
+def _value(name: str, value: Any, path: Path | str) -> Any:
+    known = [field.name for field in fields(Policy) if field.name != "simulation"]
+    if name not in known:
+        raise InputError(f"Expected {', '.join(known)} in {path}, found '{name}'.")
+    if name in ("queries", "models", "mechanisms"):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise InputError(f"Expected a list of names for '{name}' in {path}, found {value!r}.")
+        return tuple(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise InputError(f"Expected a number for '{name}' in {path}, found {value!r}.")
+    try:
+        return Fraction(value) if name == "quorum" else int(value) if "fewest" in name else float(value)
+    except ValueError as error:
+        raise InputError(f"Expected a number for '{name}' in {path}, found {value!r}.") from error

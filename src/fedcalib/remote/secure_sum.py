@@ -1,0 +1,211 @@
+"""A secure sum on the server's disk, so that it survives the server's death.
+
+Sums under masks, stage by stage, over the sites of a station; a server that dies goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar, final
+
+from fedcalib import wire
+from fedcalib.cohort import FEWEST_CLIENTS
+from fedcalib.errors import FedcalibError, TooFewClients, TranscriptError
+from fedcalib.loop import Outline, Step, Total
+from fedcalib.remote.protocol import Agreed, Begin, Question, Relay, write
+from fedcalib.remote.sites import Station
+from fedcalib.secagg import Directory, Plan, Server, Slot
+from fedcalib.secagg.messages import Advert, Confirmation, MaskedVector, SealedShares, Unmasking
+from fedcalib.secagg.round import Round
+from fedcalib.secagg.setup import Message
+from fedcalib.types import Words
+
+
+@final
+@dataclass(frozen=True)
+class SavedSum:
+    """Which step a setup is at, and how far it came.
+
+    `server` is empty while keys are exchanged; then vectors are asked for, until the survivors are `fixed`.
+    """
+
+    setup: int
+    step: int
+    attempt: int
+    fixed: bool
+    server: str
+
+
+def save(folder: Path | None, run: str, saved: SavedSum) -> None:
+    """Write beside and rename, so that a crash leaves the old sum or the new one; None keeps nothing."""
+    if folder is None:
+        return
+    path = _path(folder, run)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = path.with_suffix(".part")
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(asdict(saved), file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise TranscriptError(
+            f"Expected to write {path}, found: {error.strerror or error}. Nothing was sent."
+        ) from error
+
+
+def recall(folder: Path | None, run: str) -> SavedSum | None:
+    """Read a run's sum back, if there is one."""
+    if folder is None or not _path(folder, run).exists():
+        return None
+    data = wire.parse(_path(folder, run).read_text(encoding="utf-8"))
+    try:
+        return SavedSum(**data)
+    except TypeError as error:
+        raise TranscriptError(f"Expected a saved sum in {_path(folder, run)}, found it damaged.") from error
+
+
+def _path(folder: Path, run: str) -> Path:
+    return folder / f"sum-{sha256(run.encode()).hexdigest()[:32]}.json"
+
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+
+
+@final
+@dataclass(eq=False)
+class SecureSums:
+    """The secure sums of one run.
+
+    One setup prepares the masks of all steps that are left. A step that failed is asked again under a new setup, with
+    fresh masks; a step that was cut short by the server's own death is first taken up where it was left.
+    """
+
+    outline: Outline
+    station: Station
+    directory: Directory
+    state: Path | None = None
+    fewest: int = FEWEST_CLIENTS
+    _server: Server | None = field(default=None, init=False)
+    _setup: int = field(default=-1, init=False)
+
+    def total(self, step: Step, questions: Mapping[str, Question]) -> Total:
+        """Take up a sum that was cut short, or begin one."""
+        saved = recall(self.state, self.outline.run)
+        if saved is not None:
+            self._setup = max(self._setup, saved.setup)
+            if saved.server and saved.step == step.index and saved.attempt < step.attempt:
+                resumed = self._resumed(saved, step, questions)
+                if resumed is not None:
+                    return resumed
+        server = self._ready(step, questions)
+        self._save(server, step, fixed=False)
+        return self._sum(server, step, questions, fixed=False)
+
+    def _resumed(self, saved: SavedSum, step: Step, questions: Mapping[str, Question]) -> Total | None:
+        """Finish what was begun: sites answer the same request the same way, so this releases nothing new."""
+        try:
+            server = Server.from_json(saved.server, self.directory)
+            total = self._sum(server, replace(step, attempt=saved.attempt), questions, fixed=saved.fixed)
+        except FedcalibError:
+            return None
+        self._server = server
+        return total
+
+    def _ready(self, step: Step, questions: Mapping[str, Question]) -> Server:
+        """Find a setup that has masks for this attempt, or make one."""
+        if self._server is None or (step.index, step.attempt) not in _prepared(self._server):
+            self._setup += 1
+            # sites accept a setup's number once, so it is spent before it is sent
+            save(self.state, self.outline.run, SavedSum(self._setup, step.index, step.attempt, False, ""))
+            self._server = self._set_up(self._plan(step), questions)
+        return self._server
+
+    def _set_up(self, plan: Plan, questions: Mapping[str, Question]) -> Server:
+        """Stages 1 and 2: sites agree to the run, and share the keys of its masks."""
+        server = Server(plan, self.directory)
+        begin = write(Begin(self.outline, plan.to_json()))
+        everyone = dict.fromkeys(questions, begin)
+        self.station.ask(
+            "begin", everyone, Agreed, lambda _, told: server.accept_keys(Advert.from_json(told.keys)), "keys"
+        )
+        self._stage("shares", self._closed(server.close_keys), SealedShares, server.accept_shares, "shares of keys")
+        self._closed(server.close_shares)
+        return server
+
+    def _plan(self, step: Step) -> Plan:
+        """Prepare the step at hand and, where everybody takes part in every step, all that follow it."""
+        drawn = step.participation.members(self.station.clients, step.index, step.run)
+        pairs = list(zip(self.outline.queries, self.outline.mechanisms, strict=True))
+        later = range(step.index + 1, len(pairs) if drawn is None else 0)
+        slots = [Slot(step.index, step.attempt, step.mechanism.width(step.query))]
+        for index in later:
+            query, mechanism = pairs[index]
+            if mechanism.modulus is not None:
+                slots.append(Slot(index, 0, mechanism.width(query)))
+        return Plan(self.outline.run, tuple(slots), self._setup, floor=self._floor(step))
+
+    def _floor(self, step: Step) -> int:
+        """Where each site is one client, the fewest clients of a sum are the fewest sites."""
+        single = all(seat.clients == 1 for seat in self.station.seats.values())
+        return max(self.fewest, step.cohort.floor) if single else self.fewest
+
+    def _sum(self, server: Server, step: Step, questions: Mapping[str, Question], *, fixed: bool) -> Total:
+        """Stages 3 and 4."""
+        if not fixed:
+            self._masked(server, step, questions)
+        now = server.round(step.index, step.attempt)
+        survivors = self._closed(now.close_masked)
+        clients = sum(self.station.counted(site, questions.get(site)) for site in survivors)
+        step.cohort.require(clients)  # before anything is unmasked
+        self._save(server, step, fixed=True)
+        return Total(self._unmasked(now, step), clients)
+
+    def _masked(self, server: Server, step: Step, questions: Mapping[str, Question]) -> None:
+        requests = self._closed(lambda: server.begin(step.index, step.attempt))
+        accept = server.round(step.index, step.attempt).accept_masked
+        texts = {
+            site: write(replace(questions[site], attempt=step.attempt, request=request.to_json()))
+            for site, request in requests.items()
+            if site in questions
+        }
+        name = f"step {step.index}: masked vectors"
+        self.station.ask("ask", texts, Relay, lambda _, told: accept(MaskedVector.from_json(told.text)), name)
+
+    def _unmasked(self, now: Round, step: Step) -> Words:
+        name = f"step {step.index}: survivors"
+        self._stage("confirm", now.close_masked(), Confirmation, now.accept_confirmation, name)
+        requests = self._closed(now.close_confirmations)
+        self._stage("unmask", requests, Unmasking, now.accept_unmasking, f"step {step.index}: unmasking")
+        return self._closed(now.total).words
+
+    def _stage(
+        self, action: str, messages: Mapping[str, Message], kind: type[M], accept: Callable[[M], None], name: str
+    ) -> None:
+        """Send a message of the protocol to each site and hand the replies on."""
+        texts = {site: write(Relay(self.outline.run, message.to_json())) for site, message in messages.items()}
+        self.station.ask(action, texts, Relay, lambda _, told: accept(kind.from_json(told.text)), name)
+
+    def _closed(self, close: Callable[[], T]) -> T:
+        """Close a stage; with too few replies, say which sites are missing and why."""
+        try:
+            return close()
+        except TooFewClients as error:
+            raise TooFewClients(
+                f"{error} {self.station.troubles()} No partial sum was read. Run this again when they are back: it "
+                "goes on where it stopped."
+            ) from error
+
+    def _save(self, server: Server, step: Step, *, fixed: bool) -> None:
+        save(self.state, self.outline.run, SavedSum(self._setup, step.index, step.attempt, fixed, server.to_json()))
+
+
+def _prepared(server: Server) -> set[tuple[int, int]]:
+    return {(slot.step, slot.attempt) for slot in server.plan.slots}

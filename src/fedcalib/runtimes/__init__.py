@@ -1,1 +1,0 @@
-"""Runtimes: where clients are, one file each."""

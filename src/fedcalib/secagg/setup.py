@@ -1,0 +1,328 @@
+"""What every message of the protocol can do.
+
+Who masks with whom: everyone with everyone up to 50 clients, a random k-regular graph beyond (Bell et al. 2020).
+
+The graph is a ring in random order where each client is joined to the k/2 next ones on either side. The order comes
+from the hash of the roster, so nobody picks neighbours and every client can work out its own.
+
+Who signs: long-lived Ed25519 identities, and the directory by which clients know each other.
+
+The directory reaches a site outside the protocol (by its operator, like an SSH known-hosts file). A server that
+swaps a key would have to sign for a name of the directory, and cannot.
+
+The public terms of a setup: which sums it prepares and how many sites must stay.
+
+What a client insists on, whatever the server proposes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import comb
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from fedcalib.errors import FedcalibError, InputError, PolicyError, WireError
+from fedcalib.secagg import codec
+from fedcalib.secagg.crypto import ProtocolError, digest, keystream
+
+
+class Message(ABC):
+    """A frozen dataclass that travels as JSON text and refuses fields that cannot be right."""
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise WireError for fields that no honest sender would write."""
+
+    def to_json(self) -> str:
+        """Write the message as JSON text."""
+        return codec.dumps(self.kind, self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read a message of this kind from JSON text."""
+        return codec.loads(cls.kind, cls, text)
+
+
+def require(condition: bool, expected: str, found: str) -> None:
+    """Raise WireError unless the condition holds."""
+    if not condition:
+        raise WireError(f"Expected {expected}, found {found}.")
+
+
+def require_size(raw: bytes, size: int, what: str) -> None:
+    """Raise WireError unless there are exactly so many bytes."""
+    require(len(raw) == size, f"{size} bytes for {what}", str(len(raw)))
+
+
+COMPLETE_UP_TO = 50
+CORRUPT = Fraction(1, 5)  # clients that pool what they know with the server
+DROPPED = Fraction(1, 10)  # clients that fail during one sum
+SECRECY = Fraction(1, 2**40)  # chance that corrupt clients can rebuild anyone's secret
+FAILURE = Fraction(1, 2**10)  # chance that some neighbourhood then loses too many, and the step is asked again
+
+
+def threshold(quorum: Fraction, sites: int) -> int:
+    """Say how many of so many sites are more than the quorum."""
+    return int(quorum * sites) + 1
+
+
+@lru_cache(maxsize=256)
+def degree(clients: int, quorum: Fraction) -> int:
+    """Find the fewest neighbours a client needs in a federation of this size.
+
+    With a fifth of the clients corrupt, no neighbourhood holds a threshold of them but with probability 2^-40; with a
+    tenth dropping out at random, none falls below the threshold but with probability 2^-10.
+    """
+    if clients <= COMPLETE_UP_TO:
+        return max(clients - 1, 0)
+    for k in range(2, clients - 1, 2):
+        needed = threshold(quorum, k + 1)
+        secret = clients * _tail(clients - 1, int(CORRUPT * clients), k, needed) <= SECRECY
+        if secret and clients * _tail(clients - 1, int(DROPPED * clients), k, k - needed + 1) <= FAILURE:
+            return k
+    return clients - 1
+
+
+def _tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
+    """Give the exact chance that at least so many of the drawn are marked."""
+    ways = sum(comb(marked, i) * comb(population - marked, drawn - i) for i in range(least, min(marked, drawn) + 1))
+    return Fraction(ways, comb(population, drawn))
+
+
+@final
+class Graph:
+    """The neighbourhoods of a roster of `size` clients with `k` neighbours each, in the order that a hash gives."""
+
+    def __init__(self, size: int, k: int, roster: bytes) -> None:
+        self.size = size
+        self.k = min(k, size - 1)
+        self._complete = self.k == size - 1
+        if not self._complete:
+            self._ring = _order(size, roster)
+            self._position = np.argsort(self._ring)
+
+    def around(self, place: int) -> tuple[int, ...]:
+        """List a client's neighbourhood, itself included, in ascending order of places."""
+        if self._complete:
+            return tuple(range(self.size))
+        offsets = np.arange(-(self.k // 2), self.k // 2 + 1)
+        return tuple(sorted(self._ring[(self._position[place] + offsets) % self.size].tolist()))
+
+
+def _order(size: int, roster: bytes) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Shuffle places by sorting them on a keystream that the roster's hash seeds."""
+    return np.argsort(keystream(digest("ring", roster), size), kind="stable")
+
+
+SIGNATURE_SIZE = 64
+LONGEST_NAME = 200
+
+
+@final
+class Identity:
+    """A site's name and the key that signs for it."""
+
+    def __init__(self, name: str, private: bytes | None = None) -> None:
+        check_name(name)
+        if private is not None and len(private) != 32:
+            raise InputError(f"Expected an Ed25519 private key of 32 bytes for {name!r}, found {len(private)}.")
+        self.name = name
+        self._key = Ed25519PrivateKey.generate() if private is None else Ed25519PrivateKey.from_private_bytes(private)
+
+    @property
+    def private(self) -> bytes:
+        """The secret half, 32 bytes; it never leaves the site."""
+        return self._key.private_bytes_raw()
+
+    @property
+    def public(self) -> bytes:
+        """The half that goes into the directory."""
+        return self._key.public_key().public_bytes_raw()
+
+    def sign(self, statement: bytes) -> bytes:
+        """Sign the hash of a statement."""
+        return self._key.sign(statement)
+
+
+@final
+@dataclass(frozen=True)
+class Directory:
+    """The public identity keys of all sites that may take part, by name."""
+
+    keys: Mapping[str, bytes]
+
+    def __post_init__(self) -> None:
+        for name, key in self.keys.items():
+            check_name(name)
+            if not isinstance(key, bytes) or len(key) != 32:
+                raise InputError(f"Expected an Ed25519 public key of 32 bytes for {name!r}, found something else.")
+        if len(set(self.keys.values())) != len(self.keys):
+            raise InputError("Expected a key of its own for each site, found one that two sites share.")
+
+    def verify(self, name: str, statement: bytes, signature: bytes) -> None:
+        """Refuse a signature that is not the named site's on the statement."""
+        if name not in self.keys:
+            raise ProtocolError(
+                f"Expected a site of the directory, found {name[:60]!r}; if it should take part, "
+                "add its identity key to the directory of every site."
+            )
+        try:
+            Ed25519PublicKey.from_public_bytes(self.keys[name]).verify(signature, statement)
+        except InvalidSignature as error:
+            raise ProtocolError(
+                f"Expected a message signed by site {name!r}, found a signature that is not its own; "
+                "the message was forged or changed on the way."
+            ) from error
+
+    def to_json(self) -> str:
+        """Write the directory as JSON text."""
+        return json.dumps({name: base64.b64encode(key).decode() for name, key in sorted(self.keys.items())}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Directory:
+        """Read a directory from JSON text: an object of site names and base64 keys."""
+        try:
+            data: Any = json.loads(text)
+            return cls({name: base64.b64decode(key, validate=True) for name, key in data.items()})
+        except (ValueError, TypeError, AttributeError, RecursionError, binascii.Error) as error:
+            raise InputError("Expected a JSON object of site names and base64 identity keys.") from error
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that is empty, very long, or not printable."""
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise InputError(f"Expected a printable name of 1 to {LONGEST_NAME} characters, found {name[:60]!r}.")
+
+
+MOST_SLOTS = 4096
+LONGEST_VECTOR = 1 << 27  # words: one gibibyte
+
+
+@final
+@dataclass(frozen=True)
+class Slot:
+    """One attempt at one planned step, and the length of its vectors; it has its own masking keys and seeds."""
+
+    step: int
+    attempt: int
+    length: int
+
+
+@final
+@dataclass(frozen=True)
+class Plan(Message):
+    """What one setup prepares: its slots, the quorum of each neighbourhood, the fewest survivors of a sum.
+
+    `setup` counts the setups of a run. `degree` is the number of neighbours; None takes the rule of `graph.degree`.
+    """
+
+    kind: ClassVar[str] = "secagg.plan"
+
+    run: str
+    slots: tuple[Slot, ...]
+    setup: int = 0
+    quorum: Fraction = Fraction(2, 3)
+    floor: int = 3
+    degree: int | None = None
+
+    def check(self) -> None:
+        """Refuse terms that cannot make a protocol."""
+        try:
+            check_name(self.run)
+        except FedcalibError as error:
+            raise WireError(f"Expected a plan for a named run. {error}") from error
+        require(0 < len(self.slots) <= MOST_SLOTS, f"1 to {MOST_SLOTS} slots in a plan", str(len(self.slots)))
+        pairs = {(slot.step, slot.attempt) for slot in self.slots}
+        require(len(pairs) == len(self.slots), "each attempt at a step once in a plan", "one repeated")
+        fits = all(0 < slot.length <= LONGEST_VECTOR for slot in self.slots)
+        require(fits, f"vectors of 1 to {LONGEST_VECTOR} words", "another length")
+        exact = isinstance(self.quorum, Fraction)
+        require(
+            exact and Fraction(1, 2) <= self.quorum < 1, "a quorum as a Fraction from 1/2 to below 1", str(self.quorum)
+        )
+        require(self.floor >= 2, "a floor of at least 2 survivors", str(self.floor))
+        odd = self.degree is not None and (self.degree < 2 or self.degree % 2 == 1)
+        require(not odd, "an even degree of at least 2", str(self.degree))
+
+    @property
+    def digest(self) -> bytes:
+        """The hash that stands for the plan in signatures."""
+        flat = [number for slot in self.slots for number in (slot.step, slot.attempt, slot.length)]
+        quorum = (self.quorum.numerator, self.quorum.denominator)
+        return digest("plan", self.run, self.setup, *quorum, self.floor, self.degree or 0, *flat)
+
+    def neighbours(self, clients: int) -> int:
+        """Say how many neighbours a client has in a roster of this size."""
+        return min(degree(clients, self.quorum) if self.degree is None else self.degree, clients - 1)
+
+    def around(self, clients: int) -> int:
+        """Say how many of a neighbourhood, the client itself included, must stay for its secrets to be rebuilt."""
+        return threshold(self.quorum, self.neighbours(clients) + 1)
+
+    def overall(self, clients: int) -> int:
+        """Say how many of the whole roster must be in a sum."""
+        return max(self.floor, threshold(self.quorum, clients))
+
+
+@final
+@dataclass(frozen=True)
+class Policy:
+    """The weakest terms under which a client takes part.
+
+    `floor` is the fewest survivors, `quorum` the smallest share of a neighbourhood that can unmask (above 2/3 the
+    server cannot split the survivors even if it lies). `degree` is the fewest neighbours; None insists on the rule.
+    `renewed` says that each attempt at a step brings fresh noise and is paid for, so a step may be asked again after
+    this client confirmed an earlier attempt; without it the second answer could be subtracted from the first.
+    """
+
+    floor: int = 3
+    quorum: Fraction = Fraction(2, 3)
+    degree: int | None = None
+    renewed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.floor < 2 or not Fraction(1, 2) <= self.quorum < 1:
+            raise InputError(
+                f"Expected a floor of at least 2 and a quorum from 1/2 to below 1, "
+                f"found {self.floor} and {self.quorum}."
+            )
+
+    def accept(self, plan: Plan) -> None:
+        """Decline a plan whose terms are weaker than these."""
+        if plan.floor < self.floor:
+            raise PolicyError(
+                f"Expected sums over at least {self.floor} sites, found a plan that allows {plan.floor}; "
+                "raise the plan's floor or change this site's policy."
+            )
+        if plan.quorum < self.quorum:
+            raise PolicyError(
+                f"Expected a quorum of at least {self.quorum}, found {plan.quorum}; "
+                "raise the plan's quorum or change this site's policy."
+            )
+
+    def accept_roster(self, plan: Plan, clients: int) -> None:
+        """Decline a roster that is too small or a graph that is too thin for it."""
+        if clients < self.floor:
+            raise PolicyError(f"Expected at least {self.floor} sites in the roster, found {clients}; wait for more.")
+        needed = degree(clients, plan.quorum) if self.degree is None else min(self.degree, clients - 1)
+        if plan.neighbours(clients) < needed:
+            raise PolicyError(
+                f"Expected at least {needed} neighbours among {clients} sites, found {plan.neighbours(clients)}; "
+                "leave the plan's degree empty to take the rule."
+            )

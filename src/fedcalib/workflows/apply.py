@@ -1,0 +1,159 @@
+"""What `fedcalib apply` does: stream a table through a calibrator into a new file, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.steps import Steps
+from fedcalib.cli.voice import Voice
+from fedcalib.data import Columns, Layout, Table
+from fedcalib.data.cleaning import Batch
+from fedcalib.errors import InputError
+from fedcalib.records import softmax
+from fedcalib.types import Bools, Floats
+
+
+@final
+@dataclass(frozen=True)
+class Applied:
+    """How many records went through, how many had no finite score, and for how many all steps were zero."""
+
+    records: int
+    missing: int
+    massless: int
+    classes: int
+
+
+@final
+@dataclass(frozen=True)
+class Application:
+    """A calibrator, a table of scores and the file to write."""
+
+    calibrator: Calibrator
+    table: Table
+    columns: Columns
+    out: Path
+    voice: Voice
+
+    def run(self) -> Applied:
+        """Calibrate batch by batch."""
+        layout = self.columns.layout(self.table.names, self.table.file)
+        names = ("calibrated",) if layout.classes == 2 else tuple(f"calibrated_{j}" for j in range(layout.classes))
+        taken = [name for name in names if name in self.table.names]
+        if taken:
+            raise InputError(f"Expected no column '{taken[0]}' in {self.table.file}, found one; rename it first.")
+        rows = missing = massless = 0
+        with _writer(self.out) as write, self.voice.meter("calibrating rows") as meter:
+            for columns in self.table.batches(self.table.names):
+                given, finite = Batch(self.table.file, rows, columns).scores(layout)
+                write({**columns, **dict(zip(names, self._mapped(layout, given, finite), strict=True))})
+                rows, missing = rows + len(finite), missing + int((~finite).sum())
+                massless += self._massless(layout, given[finite])
+                meter.at(rows)
+            if not rows:
+                raise InputError(f"Expected records in {self.table.file}, found none.")
+        return Applied(rows, missing, massless, layout.classes)
+
+    def _massless(self, layout: Layout, good: Floats) -> int:
+        if not isinstance(self.calibrator, Steps):
+            return 0
+        return self.calibrator.without_mass(softmax(good) if layout.are_logits else good)
+
+    def _mapped(self, layout: Layout, given: Floats, finite: Bools) -> list[Any]:
+        """Calibrate the finite rows; the others stay missing."""
+        import pyarrow as pa
+
+        values = np.full(given.shape, np.nan)
+        good = given[finite]
+        values[finite] = self.calibrator.from_logits(good) if layout.are_logits else self.calibrator(good)
+        shown = values[:, 1:] if layout.classes == 2 else values
+        return [pa.array(np.ascontiguousarray(column), mask=~finite) for column in shown.T]
+
+
+@final
+class CsvLines:
+    """Writes tables as comma-separated lines; a cell is quoted only where it has to be, so text stays as it was."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="")
+        self._file.write(",".join(_quoted(_array(names)).to_pylist()) + "\n")
+
+    def write_table(self, table: Any) -> None:
+        """Write the rows of an Arrow table."""
+        from pyarrow import compute
+
+        cells = [_quoted(column.combine_chunks()) for column in table.columns]
+        lines = compute.binary_join_element_wise(*cells, ",")
+        self._file.write("\n".join(lines.to_pylist()) + "\n")
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()
+
+
+def _array(names: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(list(names), pa.string())
+
+
+def _quoted(column: Any) -> Any:
+    """Turn a column into cells of text; what is missing becomes an empty one."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    text = compute.fill_null(compute.cast(column, pa.string()), "")
+    special = compute.match_substring_regex(text, '[",\r\n]')
+    if not compute.any(special).as_py():
+        return text
+    doubled = compute.replace_substring(text, '"', '""')
+    return compute.if_else(special, compute.binary_join_element_wise('"', doubled, '"', ""), text)
+
+
+@contextmanager
+def _writer(path: Path) -> Iterator[Any]:
+    """Give a function that writes a batch; the file appears when everything has been written."""
+    if path.is_dir():
+        raise InputError(f"Expected a file with --out, found the directory {path}; name a file in it.")
+    opened: list[Any] = []
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    start = _starter(path, beside)
+
+    def write(columns: Mapping[str, Any]) -> None:
+        import pyarrow as pa
+
+        table = pa.table(dict(columns))
+        if not opened:
+            opened.append(start(table.schema))
+        opened[0].write_table(table)
+
+    try:
+        yield write
+        for writer in opened:
+            writer.close()
+        beside.replace(path)
+    except OSError as error:
+        raise InputError(f"Expected to write {path}, found: {error.strerror or error}. Nothing was written.") from error
+    finally:
+        for writer in opened:
+            writer.close()
+        beside.unlink(missing_ok=True)
+
+
+def _starter(path: Path, beside: Path) -> Any:
+    """Choose how to write a file by how its name ends."""
+    from pyarrow.parquet import ParquetWriter
+
+    if path.suffix.lower() == ".csv":
+        return lambda schema: CsvLines(beside, schema.names)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return lambda schema: ParquetWriter(beside, schema)
+    raise InputError(f"Expected a file that ends in .csv or .parquet with --out, found {path}.")

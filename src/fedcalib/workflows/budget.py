@@ -1,0 +1,76 @@
+"""How one budget covers a calibration and the two measurements around it.
+
+Held-out records are others than the fitted ones: a coin a record says which, and removing one record moves no other. So
+where the unit is a record, calibration and measurement compose in parallel: a record pays for the one or for the other,
+each may use the whole budget, and the total is the larger of the two. Where the unit is a client, it holds records of
+both kinds, so they add up and share the budget half and half. Test files of their own may describe the same people as
+the fitted ones, so they add up too. The measurements before and after look at the same records and always add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+from fedcalib.privacy import Spending
+
+
+@final
+@dataclass(frozen=True)
+class Shares:
+    """Which part of the budget each phase gets."""
+
+    calibration: float
+    measurement: float  # each of the two
+    parallel: bool
+
+
+_MARK: Final = "Simulation: not private. It would be: "
+ALONE: Final = Shares(1.0, 0.0, True)
+PARALLEL: Final = Shares(1.0, 0.5, True)
+SEQUENTIAL: Final = Shares(0.5, 0.25, False)
+
+
+def shares(unit: str, held_out: bool) -> Shares:
+    """Say how a budget is shared between calibration and measurement."""
+    return PARALLEL if held_out and unit == "record" else SEQUENTIAL
+
+
+def together(calibration: Spending, measurements: Sequence[Spending], parallel: bool) -> Spending:
+    """Say what all phases of a command spend."""
+    if calibration.epsilon is None or not measurements:
+        return calibration
+    fitted = (calibration.epsilon, calibration.delta or 0.0)
+    measured = (sum(one.epsilon or 0.0 for one in measurements), sum(one.delta or 0.0 for one in measurements))
+    epsilon, delta = (max(pair) if parallel else sum(pair) for pair in zip(fitted, measured, strict=True))
+    return replace(
+        calibration, epsilon=epsilon, delta=delta, statement=_statement(calibration, epsilon, delta, parallel)
+    )
+
+
+def for_units(spent: Spending, column: str | None) -> Spending:
+    """Say for whom a promise holds when one record of each unit was kept."""
+    if column is None or spent.epsilon is None or spent.unit != "record":
+        return spent
+    kept = f" One record of each '{column}' was kept at each site, so it holds for each '{column}' at each site."
+    return replace(spent, statement=spent.statement + kept)
+
+
+def as_simulation(spent: Spending) -> Spending:
+    """Mark spending as that of a simulation, which protects nobody."""
+    if spent.simulation:
+        return spent
+    return replace(spent, simulation=True, statement=f"{_MARK}{spent.statement}")
+
+
+def _statement(calibration: Spending, epsilon: float, delta: float, parallel: bool) -> str:
+    total = f"epsilon = {epsilon:.6g}" + (f", delta = {delta:.6g}" if delta else "")
+    why = (
+        f"a {calibration.unit} was either fitted or measured, so the larger of the two counts"
+        if parallel
+        else f"a {calibration.unit} may have been both fitted and measured, so both count"
+    )
+    mark = _MARK if calibration.simulation else ""
+    alone = calibration.statement.removeprefix(_MARK)
+    return f"{mark}In total, measurements included: {total}; {why}. Of the calibration alone: {alone}"

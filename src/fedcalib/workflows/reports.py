@@ -1,0 +1,214 @@
+"""The report of a command: a page, and the picture beside it.
+
+The report of a binary evaluation: ROC, precision-recall and reliability, read off one release.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from fedcalib.artifacts.evaluation import Curve as Traced
+from fedcalib.artifacts.evaluation import Curves, MetricsReport
+from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.privacy import Spending
+from fedcalib.report import curve_plots
+from fedcalib.report.canvas import Picture
+from fedcalib.report.curve_plots import reliability
+from fedcalib.report.page import Page, render
+from fedcalib.report.values import Curve, Diagram, MetricRow, SiteRow
+
+_NOTES: Final = {
+    "accuracy": ("Accuracy", "higher", "share of records whose most likely class is right"),
+    "ece": ("ECE", "lower", "mean gap between what is said and what happens: of the score, or of the top class"),
+    "cwece": ("Classwise ECE", "lower", "the same for every class, averaged over classes"),
+    "nll": ("Log loss", "lower", "cut at a public bound"),
+    "brier": ("Brier score", "lower", "mean squared error of the probabilities"),
+    "auc": ("AUC", "higher", "chance that a positive is scored above a negative"),
+}
+_CLEAR: Final = 3.0  # standard deviations of noise below which a bin shows nothing
+
+
+@final
+@dataclass(frozen=True)
+class Story:
+    """What a report is to tell."""
+
+    title: str
+    summary: tuple[str, ...]
+    spent: Spending
+    private: bool
+    counts: Mapping[str, int | None]
+    before: MetricsReport | None
+    after: MetricsReport | None
+    warnings: Sequence[str]
+    provenance: Mapping[str, object]
+    sites: tuple[SiteRow, ...] = ()
+
+
+def files(story: Story) -> dict[str, bytes]:
+    """Draw the page, and the picture where there is something to show."""
+    before, after = diagram("before", story.before), diagram("after", story.after)
+    page = Page(
+        title=story.title,
+        summary=story.summary,
+        privacy=(story.spent.statement,),
+        private=story.private,
+        simulation=story.spent.simulation,
+        records=story.counts["records"],
+        clients=story.counts["sites"],
+        metrics=metric_rows(story.before, story.after),
+        before=before,
+        after=after,
+        warnings=tuple(story.warnings),
+        provenance=story.provenance,
+        sites=story.sites,
+        site_metric="ECE",
+    )
+    drawn = {"report.html": render(page).encode()}
+    return drawn if before is None else {**drawn, "reliability.png": reliability(before, after).png}
+
+
+def metric_rows(before: MetricsReport | None, after: MetricsReport | None) -> tuple[MetricRow, ...]:
+    """List every metric that was measured, before and after."""
+    if before is None or after is None:
+        return ()
+    return tuple(
+        MetricRow(title, getattr(before, name), getattr(after, name), better, note)  # type: ignore[arg-type]
+        for name, (title, better, note) in _NOTES.items()
+        if getattr(before, name) is not None or getattr(after, name) is not None
+    )
+
+
+def diagram(label: str, report: MetricsReport | None) -> Diagram | None:
+    """Draw a reliability table; bins that drown in noise show nothing."""
+    if report is None:
+        return None
+    table, noise = report.reliability, report.count_variance
+    count = table.count[0]
+    clear = count > max(_CLEAR * np.sqrt(2 * noise), 0.0)
+    held = np.where(clear, count, np.nan)
+    observed = np.clip(table.correct[0] / held, 0.0, 1.0)
+    share = np.clip((table.correct[0] + 2) / (held + 4), 0.0, 1.0)
+    spread = share * (1 - share) / held + noise * (share**2 + (1 - share) ** 2) / held**2
+    half = normal_quantile(0.95) * np.sqrt(spread)
+    return Diagram(
+        label=label,
+        edges=table.edges,
+        confidence=np.clip(table.confidence[0] / held, 0.0, 1.0),
+        observed=observed,
+        low=np.clip(observed - half, 0.0, 1.0),
+        high=np.clip(observed + half, 0.0, 1.0),
+        count=np.maximum(count, 0.0),
+        ece_text="" if report.ece is None else f"ECE {report.ece.value:.4f}",
+        noisy=noise > 0,
+    )
+
+
+NAMES: Final = ("report.html", "roc.png", "pr.png", "reliability.png", "curves.json")
+
+
+def document(curves: Curves) -> dict[str, Any]:
+    """Write the headline figures as data, and where the table drowns in noise."""
+    return {"figures": curves.to_json(), "warnings": list(curves.warnings)}
+
+
+def curve_files(
+    report: MetricsReport | None, curves: Curves, spent: Spending, facts: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """Draw every picture and the page around them."""
+    diagram = _diagram(curves)
+    pictures = (_roc(curves), _pr(curves))
+    page = Page(
+        title="Evaluation of a binary classifier",
+        summary=(_headline(curves),),
+        privacy=(spent.statement,),
+        private=spent.epsilon is not None,
+        simulation=spent.simulation,
+        records=facts["records"],
+        clients=facts["sites"],
+        metrics=_rows(report, curves),
+        before=diagram,
+        sites=_sites(facts["per_site"]),
+        site_metric="ECE",
+        figures=pictures,
+        warnings=(*facts["warnings"], *curves.warnings),
+        provenance={"method": "score-curves"},
+    )
+    drawn = [render(page).encode(), *(picture.png for picture in pictures), reliability(diagram).png]
+    return dict(zip(NAMES, [*drawn, _saved(curves, spent)], strict=True))
+
+
+def _rows(report: MetricsReport | None, curves: Curves) -> tuple[MetricRow, ...]:
+    """List what was measured, in one column."""
+    figures = {name: None if value is None else Measured(**value) for name, value in curves.to_json().items()}
+    rows = [
+        MetricRow("AUC", figures["auc"], better="higher", note="chance that a positive is scored above a negative"),
+        MetricRow("ECE", figures["ece"], note="mean gap between score and share of positives, 15 bins"),
+        MetricRow("Accuracy", figures["accuracy"], better="higher", note="at threshold 0.5"),
+        MetricRow("Precision", figures["precision"], better="higher", note="at threshold 0.5"),
+        MetricRow("Recall", figures["recall"], better="higher", note="at threshold 0.5"),
+    ]
+    losses = [("Log loss", "nll", "cut at a public bound"), ("Brier score", "brier", "mean squared error")]
+    for title, name, note in losses:
+        found = None if report is None else getattr(report, name)
+        rows.append(MetricRow(title, found, note=note))
+    return tuple(row for row in rows if row.before is not None)
+
+
+def _headline(curves: Curves) -> str:
+    if np.isnan(curves.auc.value):
+        return "Too little can be told from these records: see the warnings."
+    ece = curves.ece()
+    return (
+        f"AUC {curves.auc.value:.3f} ({curves.auc.low:.3f} to {curves.auc.high:.3f}), "
+        f"ECE {ece.value:.4f} ({ece.low:.4f} to {ece.high:.4f})."
+    )
+
+
+def _roc(curves: Curves) -> Picture:
+    known = "" if np.isnan(curves.auc.value) else f"AUC {curves.auc.value:.3f}"
+    return curve_plots.roc([_line("model", curves.roc(), known)])
+
+
+def _pr(curves: Curves) -> Picture:
+    rate = curves.positive_rate.value
+    return curve_plots.pr([_line("model", curves.pr(), "")], None if np.isnan(rate) else rate)
+
+
+def _line(label: str, traced: Traced, text: str) -> Curve:
+    known = ~(np.isnan(traced.x.value) | np.isnan(traced.y.value))
+    y = traced.y
+    return Curve(label, traced.x.value[known], y.value[known], y.low[known], y.high[known], text)
+
+
+def _diagram(curves: Curves) -> Diagram:
+    bins = curves.reliability()
+    drowned = bins.drowned > 0
+    return Diagram(
+        label="score",
+        edges=bins.edges,
+        confidence=np.where(drowned, np.nan, bins.score),
+        observed=bins.share.value,
+        low=np.where(drowned, np.nan, bins.share.low),
+        high=np.where(drowned, np.nan, bins.share.high),
+        count=bins.records,
+        ece_text="" if np.isnan(curves.ece().value) else f"ECE {curves.ece().value:.4f}",
+        noisy=not curves.table.exact,
+    )
+
+
+def _sites(rows: Sequence[Mapping[str, Any]] | None) -> tuple[SiteRow, ...]:
+    shown = [row for row in rows or () if row["metrics"] is not None and row["metrics"]["ece"] is not None]
+    return tuple(SiteRow(row["site"], after=Measured(**row["metrics"]["ece"])) for row in shown)
+
+
+def _saved(curves: Curves, spent: Spending) -> bytes:
+    """Give the artifact's file as bytes, so that all files are written at once or none."""
+    with tempfile.TemporaryDirectory() as folder:
+        return curves.save(Path(folder) / "curves.json", spent).read_bytes()

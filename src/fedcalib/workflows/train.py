@@ -1,0 +1,160 @@
+"""What `fedcalib train` does: deal records out, train a network across clients, repair its head, score the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from fedcalib import datasets
+from fedcalib.artifacts.networks import Head, Representation, Trained
+from fedcalib.cli.request import PrivacyRequest
+from fedcalib.cli.voice import Voice
+from fedcalib.cohort import Participation
+from fedcalib.data import partition
+from fedcalib.errors import InputError
+from fedcalib.federation import Federation
+from fedcalib.loop import Progress, run
+from fedcalib.method import Method
+from fedcalib.methods.ccvr import CCVR
+from fedcalib.methods.fed_avg import FedAvg
+from fedcalib.privacy import Spending
+from fedcalib.randomness import Secure, Simulated
+from fedcalib.records import Records
+from fedcalib.runtimes import InProcess
+from fedcalib.training import ConvNet, LeNet5, Network, ResNet18, SoftmaxRegression
+from fedcalib.types import Array
+from fedcalib.workflows.session import Purse, State
+
+DATA: Final[Mapping[str, Callable[[Path], datasets.Dataset]]] = {
+    "mnist": datasets.mnist,
+    "fashion-mnist": datasets.fashion_mnist,
+    "cifar10": datasets.cifar10,
+}
+_REPAIR: Final = 0.2  # share of the budget for the repair, where there is one
+
+
+@final
+@dataclass(frozen=True)
+class Model:
+    """What training leaves: a network, perhaps a new head for it, and records that both have scored."""
+
+    trained: Trained
+    head: Head | None
+    scored: Federation
+    spent: Spending
+
+
+@final
+@dataclass(frozen=True)
+class Training:
+    """One request to train."""
+
+    method: Callable[[Records], FedAvg]
+    repair: bool
+    privacy: PrivacyRequest
+    participation: Participation
+    seed: int | None
+    purse: Purse
+    voice: Voice
+
+    def run(self, fitted: Federation, held: Federation, kept: State) -> Model:
+        """Train, repair, and score the records that were held out."""
+        method = self.method(fitted.records)
+        self.purse.pay(kept, self._total(method, fitted))
+        trained, spent = self._phase("train", method, fitted, 1 - _REPAIR if self.repair else 1.0, kept)
+        scored, head = trained.across(held), None
+        if self.repair:
+            features = trained.across(fitted)
+            width = int(features.records.extra["features"].shape[1])
+            head, _ = self._phase("repair", self._repair(width, trained), features, _REPAIR, kept)
+            scored = head.across(scored)
+        return Model(trained, head, scored, self._whole(spent))
+
+    def _repair(self, width: int, trained: Trained) -> CCVR:
+        """Repair the trained head; under noise, which grows with the features' length, make one for unit features."""
+        if self.privacy.model().private:
+            return CCVR(width, radius=1.0, representation=Representation(unit=True))
+        return CCVR(width, start=trained.head)
+
+    def _phase(
+        self, name: str, method: Method[Any], data: Federation, share: float, kept: State
+    ) -> tuple[Any, Spending]:
+        with self.voice.meter(f"{name}: rounds") as meter:
+
+            def watch(progress: Progress) -> None:
+                meter.at(progress.step, progress.steps)
+
+            result = run(
+                method, InProcess(data), self.privacy.model(share), participation=self.participation,
+                randomness=Secure() if self.seed is None else Simulated(self.seed),
+                transcript=kept.transcript(name), ledger=self.purse, account=self.purse.account, watch=watch,
+            )  # fmt: skip
+        return result.artifact, result.privacy
+
+    def _total(self, method: FedAvg, fitted: Federation) -> Spending:
+        from fedcalib.method import Plan
+
+        plan = Plan.of(method, fitted.schema)
+        return self.privacy.model().spending(plan, self.participation.cohort(len(fitted)), self.participation)
+
+    def _whole(self, spent: Spending) -> Spending:
+        """Say what training and repair spend together: what the command was given."""
+        if spent.epsilon is None or not self.repair:
+            return spent
+        together = f"Training and repair share epsilon = {self.privacy.epsilon:g}. Of the training's share: "
+        return replace(
+            spent, epsilon=self.privacy.epsilon, delta=self.privacy.delta, statement=together + spent.statement
+        )
+
+
+def dataset(source: Path, name: str | None) -> datasets.Dataset:
+    """Read a data set by name from a directory, or an npz file with the arrays inputs, labels and perhaps site."""
+    if name is not None:
+        if name not in DATA:
+            raise InputError(f"Expected --data {', '.join(DATA)}, found '{name}'.")
+        return DATA[name](source)
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            found: dict[str, Array] = {key: file[key] for key in file.files}
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"Expected an npz file in {source}, found something else; or name a set with --data."
+        ) from error
+    if not {"inputs", "labels"} <= set(found):
+        raise InputError(f"Expected the arrays inputs and labels in {source}, found {', '.join(found) or 'none'}.")
+    labels = found["labels"].astype(np.int64)
+    test = np.zeros(len(labels), dtype=bool)
+    return datasets.Dataset(source.stem, found["inputs"], labels, int(labels.max()) + 1, test, found.get("site"))
+
+
+def dealt(data: datasets.Dataset, clients: int | None, beta: float | None, seed: int) -> Federation:
+    """Give each site its records, or deal them to simulated clients, evenly or with skewed labels."""
+    if clients is None:
+        if data.group is None:
+            raise InputError(f"Expected an array of sites in {data.name}, found none; simulate some with --clients.")
+        return data.natural(fewest=1)
+    if beta is None:
+        return partition.iid(data.records(), clients, seed)
+    return partition.dirichlet(data.records(), clients, beta, seed)
+
+
+def network(word: str, records: Records) -> Network:
+    """Make the network that a word names, for the shape of the records' inputs."""
+    shape, classes = records.extra["inputs"].shape[1:], records.classes
+    if word == "softmax":
+        return SoftmaxRegression(int(np.prod(shape)), classes)
+    side, channels = int(shape[0]) if shape else 0, int(shape[2]) if len(shape) == 3 else 1
+    made: dict[str, Callable[[], Network]] = {
+        "conv": lambda: ConvNet(side, channels, classes),
+        "lenet5": lambda: LeNet5(side, channels, classes),
+        "resnet18": lambda: ResNet18(channels, classes),
+    }
+    if word not in made:
+        raise InputError(f"Expected --network softmax, {', '.join(made)}, found '{word}'.")
+    if len(shape) < 2:
+        raise InputError(f"Expected pictures for {word}, found inputs of shape {shape}; use --network softmax.")
+    return made[word]()

@@ -1,0 +1,292 @@
+"""A timeline as plain data, as a table and as a page with charts.
+
+What `fedcalib monitor` does: cut records into windows of time, and ask window after window within one budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fedcalib.artifacts.calibrator import Calibrator, Identity
+from fedcalib.artifacts.evaluation import Review
+from fedcalib.cli import registry
+from fedcalib.cli.request import DataRequest, PrivacyRequest
+from fedcalib.cli.voice import Table, Voice
+from fedcalib.cohort import Everyone
+from fedcalib.errors import InputError
+from fedcalib.federation import Federation
+from fedcalib.loop import Result
+from fedcalib.method import Method
+from fedcalib.methods.compare_models import ReviewWindow
+from fedcalib.metrics.intervals import Measured
+from fedcalib.records import Schema
+from fedcalib.report.canvas import Picture
+from fedcalib.report.page import Page, render
+from fedcalib.report.row_plots import timeline
+from fedcalib.report.values import Window as Drawn
+from fedcalib.workflows import documents
+from fedcalib.workflows import session as state
+from fedcalib.workflows.budget import for_units
+from fedcalib.workflows.evaluate import load_calibrator
+from fedcalib.workflows.monitor import Monitor, Timeline, Window, together
+from fedcalib.workflows.session import Conductor, Phase, Purse, Rehearsal
+
+
+def windows(found: Timeline, first_days: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Write every window out."""
+    return [
+        {
+            "window": window.label,
+            "first_day": first_days[window.label],
+            "metrics": documents.metrics(window.review.metrics),
+            "served": documents.metrics(window.review.served),
+            "estimated_accuracy": documents.measured(window.review.estimate),
+            "signals": {name: asdict(signal) for name, signal in window.signals.items()},
+            "alarms": [asdict(alarm) for alarm in window.alarms],
+        }
+        for window in found.windows
+    ]
+
+
+def effect(found: Timeline) -> dict[str, Any] | None:
+    """Say what recalibrating changed in the windows that something learnt before had served, and where it hurt."""
+    pairs = [
+        (window.label, window.review.metrics.ece.value, window.review.served.ece.value)
+        for window in found.windows
+        if not isinstance(window.served, Identity)
+        and window.review.served is not None
+        and window.review.metrics.ece is not None
+        and window.review.served.ece is not None
+    ]
+    if not pairs:
+        return None
+    return {
+        "windows": len(pairs),
+        "mean_ece_never": sum(never for _, never, _ in pairs) / len(pairs),
+        "mean_ece_served": sum(served for _, _, served in pairs) / len(pairs),
+        "hurt": [label for label, never, served in pairs if served > never],
+    }
+
+
+def table(found: Timeline) -> Table:
+    """Lay the windows out, one a row."""
+    served = any(window.review.served is not None for window in found.windows)
+    columns = ("window", "ECE", *(("served ECE",) if served else ()), "confidence", "AUC", "accuracy", "estimated")
+    rows = tuple(
+        (*_row(window, served), ", ".join(alarm.signal for alarm in window.alarms)) for window in found.windows
+    )
+    return Table("Window by window", (*columns, "alarms"), rows)
+
+
+def _row(window: Window, served: bool) -> tuple[str, ...]:
+    metrics = window.review.metrics
+    after = None if window.review.served is None else window.review.served.ece
+    confidence = window.signals.get("confidence")
+    shown = [metrics.ece, *([after] if served else [])]
+    rest = [metrics.auc, metrics.accuracy, window.review.estimate]
+    middle = "-" if confidence is None else f"{confidence.value:.4f}"
+    return (window.label, *map(_said, shown), middle, *map(_said, rest))
+
+
+def _said(measured: Measured | None) -> str:
+    return "-" if measured is None or measured.value != measured.value else f"{measured.value:.4f}"
+
+
+def charts(found: Timeline) -> tuple[Picture, ...]:
+    """Draw the figures over time, with the alarms where they were raised."""
+    errors = _drawn(found, lambda window: window.review.metrics.ece, "gap")
+    drawn = [
+        timeline(errors, "calibration error (ECE)", title="Calibration"),
+        timeline(_drawn(found, _confidence, "confidence"), "mean confidence", title="Confidence"),
+    ]
+    if any(window.review.metrics.auc is not None for window in found.windows):
+        drawn.append(timeline(_drawn(found, lambda window: window.review.metrics.auc, "auc"), "AUC", title="Ranking"))
+    else:
+        accuracy = _drawn(found, lambda window: window.review.metrics.accuracy, "accuracy")
+        drawn.append(timeline(accuracy, "accuracy", title="Accuracy"))
+    if any(window.review.served is not None for window in found.windows):
+        served = _drawn(found, lambda window: None if window.review.served is None else window.review.served.ece, "")
+        drawn.append(timeline(served, "calibration error (ECE)", title="Calibration as served"))
+    estimated = _drawn(found, lambda window: window.review.estimate, "")
+    return (*drawn, timeline(estimated, "accuracy", title="Accuracy as estimated without labels"))
+
+
+def _drawn(found: Timeline, of: Callable[[Window], Measured | None], signal: str) -> list[Drawn]:
+    return [
+        Drawn(window.label, of(window), any(alarm.signal == signal for alarm in window.alarms))
+        for window in found.windows
+    ]
+
+
+def _confidence(window: Window) -> Measured | None:
+    known = window.signals.get("confidence")
+    if known is None:
+        return None
+    half = 1.96 * known.variance**0.5
+    return Measured(known.value, known.value - half, known.value + half)
+
+
+def page(
+    found: Timeline, private: bool, warnings: Sequence[str], provenance: Mapping[str, object], rate: float
+) -> bytes:
+    """Put the charts on a page."""
+    told = Page(
+        title="A classifier watched over time",
+        summary=summary(found, rate),
+        privacy=(found.spending.statement,),
+        private=private,
+        simulation=found.spending.simulation,
+        figures=charts(found),
+        warnings=tuple(warnings),
+        provenance=provenance,
+    )
+    return render(told).encode()
+
+
+def summary(found: Timeline, rate: float) -> tuple[str, ...]:
+    """Say the main things in sentences."""
+    alarms = found.alarms
+    said = [
+        f"{len(alarms)} of {len(found.windows)} windows raised an alarm"
+        + (f": {', '.join(alarms)}." if alarms else "."),
+        f"Without any shift, a window raises one with a chance of at most {rate:g}.",
+    ]
+    changed = effect(found)
+    if changed is not None:
+        said.append(
+            f"Serving each window by what earlier ones taught changed the mean calibration error from "
+            f"{changed['mean_ece_never']:.4f} to {changed['mean_ece_served']:.4f}; "
+            + (f"it hurt in {', '.join(changed['hurt'])}." if changed["hurt"] else "it hurt nowhere.")
+        )
+    return tuple(said)
+
+
+_MOST = 1000  # windows; each keeps a transcript of its own
+
+
+class Every(StrEnum):
+    """How long a window is."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+    @property
+    def days(self) -> int:
+        """Count its days; a month has 30."""
+        return {Every.DAY: 1, Every.WEEK: 7, Every.MONTH: 30}[self]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """The records cut by time: each window by its name, with its first day."""
+
+    windows: Mapping[str, Federation]
+    first_days: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """Say what is public; every window has the same clients."""
+        return next(iter(self.windows.values())).schema
+
+
+@final
+@dataclass(frozen=True)
+class Watching:
+    """Everything that watching was told."""
+
+    by: Every
+    method: str | None
+    recalibrate: bool
+    false_alarms: float
+    privacy: PrivacyRequest
+    data: DataRequest
+    files: tuple[Path, ...]
+    seed: int | None
+    purse: Purse
+    voice: Voice
+    calibrator: Path | None = None  # applied before anything is measured
+    rounds: int | None = None  # the latest so many windows; None for all
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None and self.rounds < 1:
+            raise InputError(f"Expected at least one round of evaluation, found {self.rounds}.")
+
+    def key(self, settings: Mapping[str, Any]) -> str:
+        """Name this command for its state directory."""
+        also = () if self.calibrator is None else (self.calibrator,)
+        return state.key("monitor", settings, (*self.files, *also))
+
+    def slices(self, kept: state.State) -> Slices:
+        """Read the files and cut the records by time; windows start at the first day there is."""
+        federation, warnings = self._read(kept)
+        days = np.asarray(federation.records.extra["time"])
+        first = int(days.min())
+        place = (days - first) // self.by.days
+        count = int(place.max()) + 1
+        if count > _MOST:
+            raise InputError(f"Expected at most {_MOST} windows, found {count}; use longer ones with --by.")
+        wanted = range(max(count - (self.rounds or count), 0), count)
+        names = {index: f"{self.by} {index + 1}" for index in wanted}
+        windows = {name: federation.where(place == index) for index, name in names.items()}
+        return Slices(windows, {name: first + self.by.days * index for index, name in names.items()}, warnings)
+
+    def _read(self, kept: state.State) -> tuple[Federation, tuple[str, ...]]:
+        """Read the files, and calibrate the scores if a calibrator was given."""
+        map_ = None if self.calibrator is None else load_calibrator(self.calibrator)
+        federation, warnings = self.data.read(self.files, kept, self.privacy.model().private)
+        calibrated = federation if map_ is None else replace(federation, records=map_.over(federation.records))
+        return calibrated, warnings
+
+    def monitor(self, classes: int) -> Monitor:
+        """Choose how to recalibrate: by the method that was named, or the usual one for so many classes."""
+        if not self.recalibrate:
+            return Monitor(self.false_alarms)
+        usual = "platt-scaling" if classes == 2 else "acc-t"
+        method: Method[Calibrator] = registry.method(self.method or usual, {})
+        return Monitor(self.false_alarms, method)
+
+    def rehearse(self, slices: Slices) -> Rehearsal:
+        """Say what one window would ask and what all of them would cost."""
+        one = self._phase("window", ReviewWindow(recalibration=self.monitor(slices.schema.classes).recalibration), 1.0)
+        unit = one.rehearse(slices.schema).spending.unit
+        share = 1.0 if unit == "record" else 1.0 / len(slices.windows)
+        rehearsal = self._phase("window", one.method, share).rehearse(slices.schema)
+        total = together([rehearsal.spending] * len(slices.windows))
+        return Rehearsal("each window", rehearsal.plan, rehearsal.cohort, total)
+
+    def run(self, slices: Slices, kept: state.State) -> Watched:
+        """Ask window after window."""
+        rehearsal = self.rehearse(slices)
+        self.purse.pay(kept, rehearsal.spending)
+        share = 1.0 if rehearsal.spending.unit == "record" else 1.0 / len(slices.windows)
+        conductor = Conductor(kept, self.seed, self.voice, self.purse)
+
+        def ask(label: str, method: ReviewWindow) -> Result[Review]:
+            phase = self._phase(label.replace(" ", "-"), method, share)
+            return conductor.run(phase, slices.windows[label])
+
+        timeline = self.monitor(slices.schema.classes).watch(list(slices.windows), ask)
+        conductor.tell()
+        spent = for_units(timeline.spending, self.data.columns.unit)
+        return Watched(Timeline(timeline.windows, spent, timeline.next), conductor.replayed)
+
+    def _phase(self, name: str, method: Method[Review], share: float) -> Phase[Review]:
+        return Phase(name, method, self.privacy.model(share), Everyone())
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """What came of it."""
+
+    timeline: Timeline
+    replayed: bool
