@@ -29,8 +29,23 @@ class Mechanism(ABC):
     """How one query's terms are encoded on a client and its total decoded on the server.
 
     A mechanism travels with its query. It never sees a sum that was not encoded, so clipping can only happen on the
-    client.
+    client. A subclass states `unit`, `adjacency` and `renewed` as plain class attributes; sites book spending by them.
     """
+
+    @property
+    @abstractmethod
+    def unit(self) -> Unit | None:
+        """Privacy unit that `event` counts for; None where it is the unit of the query's own bounds."""
+
+    @property
+    @abstractmethod
+    def adjacency(self) -> Adjacency:
+        """Which data sets are neighbours; "none" where nothing is claimed."""
+
+    @property
+    @abstractmethod
+    def renewed(self) -> bool:
+        """Whether every attempt at a masked sum brings new noise and is paid for; otherwise it is released once."""
 
     @property
     @abstractmethod

@@ -32,6 +32,10 @@ class PolyaShares(RingMechanism):
     `widths[b]` grid steps, so the sum is (sum of l1_b * scale_b / width_b)-differentially private.
     """
 
+    unit = None
+    adjacency = "add/remove"
+    renewed = True
+
     scales: Mapping[str, float]
     widths: Mapping[str, float]
     floor: int
@@ -67,6 +71,10 @@ class GaussianShares(RingMechanism):
     A unit moves block b by at most l2_b * scale_b grid steps in L2, and a sum of discrete Gaussians is one up to the
     correction term of Kairouz, Liu and Steinke (2021), which is accounted and negligible at this share width.
     """
+
+    unit = None
+    adjacency = "add/remove"
+    renewed = True
 
     scales: Mapping[str, float]
     sigmas: Mapping[str, float]

@@ -69,6 +69,10 @@ class RandomisedReports(Mechanism):
     records, and which block a record draws, do not depend on what the records hold.
     """
 
+    unit = "record"
+    adjacency = "replace-one"
+    renewed = False
+
     coders: Mapping[str, Coder]
     chances: Mapping[str, float] | None = None  # None: every record reports every block
 

@@ -23,6 +23,10 @@ from fedcalib.types import Array, Floats
 class Exact(Mechanism):
     """Send the term as it is."""
 
+    unit = None
+    adjacency = "none"
+    renewed = False
+
     @property
     def modulus(self) -> int | None:
         """Let the server see each share."""

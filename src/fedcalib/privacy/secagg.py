@@ -25,6 +25,10 @@ from fedcalib.types import Array, Floats
 class FixedPoint(RingMechanism):
     """Sum on an integer grid in the ring: `scales` says how many grid steps make one, block by block."""
 
+    unit = None
+    adjacency = "none"
+    renewed = False
+
     scales: Mapping[str, float]
 
     def width(self, query: Query) -> int:

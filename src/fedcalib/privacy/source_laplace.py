@@ -30,6 +30,10 @@ class LaplaceTerms(Mechanism):
     own. So each source's message is (sum of l1_b * scale_b / width_b)-differentially private, whoever reads it.
     """
 
+    unit = None
+    adjacency = "add/remove"
+    renewed = False
+
     scales: Mapping[str, float]
     widths: Mapping[str, float]
 

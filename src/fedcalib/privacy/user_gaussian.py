@@ -39,6 +39,10 @@ class ClippedGaussian(RingMechanism):
     multiplier, squared, is the sum over blocks of (clip_b * scale_b / sigma_b)^2.
     """
 
+    unit = "client"
+    adjacency = "add/remove"
+    renewed = False
+
     clips: Mapping[str, float]
     scales: Mapping[str, float]
     sigmas: Mapping[str, float]  # in grid steps

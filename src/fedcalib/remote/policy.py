@@ -120,13 +120,13 @@ class Policy:
 
 def _spending(outline: Outline, cost: float, delta: float) -> Spending:
     units = {block.bound.unit for query in outline.queries for block in query.blocks.values()}
-    whole_clients = any(type(mechanism).__name__ == "ClippedGaussian" for mechanism in outline.mechanisms)
-    local = any(type(mechanism).__name__ == "RandomisedReports" for mechanism in outline.mechanisms)
-    unit = "client" if whole_clients or "client" in units else "record"
+    units |= {mechanism.unit for mechanism in outline.mechanisms if mechanism.unit is not None}
+    unit = "client" if "client" in units else "record"
+    replaced = any(mechanism.adjacency == "replace-one" for mechanism in outline.mechanisms)
     names = ", ".join(sorted({type(mechanism).__name__ for mechanism in outline.mechanisms}))
     many = len(outline.queries)
     statement = f"{many} {'query' if many == 1 else 'queries'} under {names}, counted by this site."
-    return Spending(names, unit, cost, delta, "replace-one" if local else "add/remove", False, statement)
+    return Spending(names, unit, cost, delta, "replace-one" if replaced else "add/remove", False, statement)
 
 
 def event_of(query: Query, mechanism: Mechanism, cohort: Cohort) -> Event | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from fedcalib.secagg import Policy as Caution
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import MaskRequest, RosterView, Survivors, UnmaskRequest
 from fedcalib.types import Array
-
-_FRESH: Final = ("PolyaShares", "GaussianShares")  # their noise is drawn anew for each attempt, and paid for
 
 
 @final
@@ -124,8 +122,8 @@ class Site:
             raise Refusal("cohort", f"Expected sums over {outline.cohort.floor} sites, found terms for {terms.floor}.")
 
     def _client(self, visit: Visit) -> Client:
-        fresh = all(type(mechanism).__name__ in _FRESH for mechanism in visit.outline.mechanisms)
-        caution = Caution(floor=self.policy.fewest_clients, quorum=self.policy.quorum, renewed=fresh)
+        renewed = all(mechanism.renewed for mechanism in visit.outline.mechanisms)
+        caution = Caution(floor=self.policy.fewest_clients, quorum=self.policy.quorum, renewed=renewed)
         if visit.masks:
             return Client.from_json(visit.masks, self.identity, self.directory, caution)
         return Client(self.identity, self.directory, caution)

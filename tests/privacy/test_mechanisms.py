@@ -1,0 +1,82 @@
+"""What every mechanism states about itself, and that a site books by it and not by the mechanism's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tests.remote.places import GENEROUS
+
+import fedcalib as fc
+from fedcalib.accounting.events import Event, Pure
+from fedcalib.loop import Outline
+from fedcalib.privacy import Mechanism
+from fedcalib.query import Query
+from fedcalib.randomness import Randomness
+from fedcalib.records import Records
+from fedcalib.remote.policy import Policy
+from fedcalib.types import Array, Floats
+
+PLAN = fc.Plan.of(fc.FedBin(), fc.Schema(2, 5))
+COHORT = fc.Everyone().cohort(5)
+
+STATED = [
+    (fc.Open(), None, "none", False),
+    (fc.SecAgg(), None, "none", False),
+    (fc.DistributedDP(1.0), None, "add/remove", True),
+    (fc.DistributedDP(1.0, 1e-5), None, "add/remove", True),
+    (fc.LocalDP(1.0), "record", "replace-one", False),
+    (fc.SourceLaplace(1.0), None, "add/remove", False),
+    (fc.UserGaussian(1.0, 1e-5, clip=10), "client", "add/remove", False),
+]
+
+
+def mechanism(privacy: fc.Privacy) -> Mechanism:
+    return privacy.mechanism(PLAN.queries[0], PLAN, COHORT, fc.Everyone())
+
+
+def booked(one: Mechanism, policy: Policy = GENEROUS) -> tuple[str, str] | None:
+    spending = policy.accept(Outline("run", PLAN.queries, (one,) * len(PLAN.queries), COHORT, fc.Everyone()))
+    return None if spending is None else (spending.unit, spending.adjacency)
+
+
+@pytest.mark.parametrize(("privacy", "unit", "adjacency", "renewed"), STATED, ids=repr)
+def test_mechanisms_state_what_a_site_books(privacy: fc.Privacy, unit: str, adjacency: str, renewed: bool) -> None:
+    one = mechanism(privacy)
+    assert (one.unit, one.adjacency, one.renewed) == (unit, adjacency, renewed)
+    assert booked(one) == (None if adjacency == "none" else (unit or "record", adjacency))
+    declared = privacy.spending(PLAN, COHORT, fc.Everyone())
+    assert declared.adjacency == adjacency
+    assert declared.unit == ("none" if adjacency == "none" else unit or "record")
+
+
+class Silent(Mechanism):
+    """A mechanism whose author forgot what it protects."""
+
+    modulus = None
+
+    def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
+        return np.zeros(query.size)
+
+    def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
+        return total, np.zeros(query.size)
+
+    def event(self, query: Query, cohort: fc.Cohort) -> Event | None:
+        return Pure(0.5)
+
+
+@dataclass(frozen=True)
+class Stated(Silent):
+    unit = "client"
+    adjacency = "replace-one"
+    renewed = False
+
+
+def test_a_mechanism_has_to_state_them() -> None:
+    with pytest.raises(TypeError, match=r"adjacency.*renewed.*unit"):
+        Silent()  # type: ignore[abstract]
+
+
+def test_a_site_books_a_mechanism_that_it_has_never_seen_by_what_it_states() -> None:
+    assert booked(Stated(), Policy(mechanisms=("Stated",))) == ("client", "replace-one")
