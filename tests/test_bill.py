@@ -14,9 +14,9 @@ from fedcalib.accounting.spending import Bill
 def bill(method: fc.Method[object], privacy: fc.Privacy, who: fc.Everyone | fc.Disjoint) -> Bill:
     plan = fc.Plan.of(method, fc.Schema(2, 12))
     cohort = who.cohort(12)
-    mechanisms = [privacy.mechanism(query, plan, cohort, who) for query in plan.queries]
+    events = tuple(privacy.mechanism(query, plan, cohort, who).event(query, cohort) for query in plan.queries)
     once = who.appearances(len(plan.queries)) == 1
-    return Bill(privacy.spending(plan, cohort, who), tuple(zip(mechanisms, plan.queries, strict=True)), cohort, once)
+    return Bill(privacy.spending(plan, cohort, who), events, once)
 
 
 THREE = fc.FedBin(rounds=3)

@@ -161,10 +161,10 @@ def test_good_files_do_not_warn(tmp_path: Path) -> None:
         read(write(frame(), tmp_path / "a.csv"))
 
 
-def test_the_package_offers_read_and_the_federation_from_frame(tmp_path: Path) -> None:
+def test_a_frame_gives_the_same_records_as_its_file(tmp_path: Path) -> None:
     table = frame()
     path = write(table, tmp_path / "a.csv")
-    assert same(fedcalib.read(path, site="site"), Federation.from_frame(table, site="site", label="label"))
+    assert same(fedcalib.read(path, site="site"), from_frame(table, site="site", label="label"))
     assert same(from_frame(pa.Table.from_pandas(table)), from_frame(table))
     with pytest.raises(InputError, match="score, logits or probs, found margin"):
         from_frame(table, margin="score")

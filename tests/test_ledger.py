@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 import fedcalib as fc
 from fedcalib.accounting.ledger import Ledger
+from fedcalib.accounting.spending import Spending
 from fedcalib.errors import BudgetError, InputError, LedgerError, TooFewClients
 from fedcalib.loop import Step, Total
-from fedcalib.privacy import Spending
 
 ONE_PERCENT = Spending("DistributedDP", "record", 0.01, 0.0, "add/remove", False, "For a test.")
 

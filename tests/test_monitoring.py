@@ -10,10 +10,10 @@ from scipy import stats
 
 import fedcalib as fc
 from fedcalib import metrics
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Identity, Mixture
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.privacy import Spending
 from fedcalib.workflows.monitor import Signal, Timeline, in_process, mixed, pooled, signals, together
 
 

@@ -57,13 +57,6 @@ class Federation:
         return cls.grouped(records, owner.reshape(-1), len(names), [str(name) for name in names])
 
     @classmethod
-    def from_frame(cls, frame: Any, *, site: str, label: str, unit: str | None = None, **scores: str) -> Federation:
-        """Read a pandas or Arrow frame; say `score=`, `logits=` or `probs=` as for `fedcalib.read`."""
-        from fedcalib.data import from_frame
-
-        return from_frame(frame, site=site, label=label, unit=unit, **scores)
-
-    @classmethod
     def dirichlet(cls, records: Records, clients: int, beta: float, seed: int) -> Federation:
         """Simulate label skew: deal each class to clients by shares drawn from Dirichlet(beta).
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, final
 
 from fedcalib import wire
-from fedcalib.accounting.spending import Bill
+from fedcalib.accounting.spending import Bill, Spending
 from fedcalib.answer import Answer
 from fedcalib.cohort import Cohort, Everyone, Participation
 from fedcalib.method import Method, Plan, drive
-from fedcalib.privacy import Mechanism, Privacy, Spending
+from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.records import Schema
@@ -192,7 +192,8 @@ def _conduct(
     header = log.begin(_header(agreed, source))
     name = str(header["run"])
     once = drawn.appearances(len(plan.queries)) == 1
-    bill = Bill(spending, tuple(zip(mechanisms, plan.queries, strict=True)), cohort, once)
+    events = tuple(one.event(query, cohort) for one, query in zip(mechanisms, plan.queries, strict=True))
+    bill = Bill(spending, events, once)
     if ledger is not None and spending.epsilon is not None:
         ledger.debit(name, account, spending)
     runtime.prepare(Outline(name, plan.queries, mechanisms, cohort, drawn))

@@ -20,7 +20,7 @@ _HOME = {
     "Everyone": "cohort",
     "Poisson": "cohort",
     "Disjoint": "cohort",
-    "Spending": "privacy",
+    "Spending": "accounting.spending",
     # queries
     "LabelHistogram": "queries.class_tables",
     "LabelCounts": "queries.class_tables",

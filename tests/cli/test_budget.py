@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcalib.accounting.ledger import Ledger
+from fedcalib.accounting.spending import Spending
 from fedcalib.cli.request import split
 from fedcalib.federation import Federation
-from fedcalib.privacy import Spending
 from fedcalib.records import Records
 from fedcalib.workflows.budget import PARALLEL, SEQUENTIAL, as_simulation, for_units, shares, together
 from fedcalib.workflows.session import State

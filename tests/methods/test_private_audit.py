@@ -22,10 +22,11 @@ from benchmarks.maddock.audit import (
 
 import fedcalib as fc
 from fedcalib.accounting.events import SampledGaussian
+from fedcalib.accounting.spending import Spending
 from fedcalib.audit.runs import audit_run
 from fedcalib.loop import Agreement
 from fedcalib.method import drive
-from fedcalib.privacy import Mechanism, Spending
+from fedcalib.privacy import Mechanism
 from fedcalib.privacy.user_gaussian import ClippedGaussian
 
 

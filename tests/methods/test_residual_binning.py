@@ -9,9 +9,10 @@ import pytest
 
 import fedcalib as fc
 from fedcalib import metrics
-from fedcalib.artifacts.logit_shifts import LogitOffsets, log_odds, odds_cells
+from fedcalib.artifacts.logit_shifts import LogitOffsets
 from fedcalib.errors import InputError
 from fedcalib.estimation.evidence import offsets
+from fedcalib.metrics.binning import log_odds, odds_cells
 from tests.contract.subjects import federation
 
 

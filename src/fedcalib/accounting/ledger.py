@@ -21,8 +21,8 @@ from typing import Final, TypeAlias, final
 
 from fedcalib.accounting import ledger_file
 from fedcalib.accounting.ledger_file import Entry, Page
+from fedcalib.accounting.spending import Spending
 from fedcalib.errors import BudgetError, InputError, LedgerError
-from fedcalib.privacy import Spending
 
 Amount: TypeAlias = str | int | float | Decimal
 

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Literal, final
 
 from fedcalib.accounting import epsilon
 from fedcalib.accounting.events import Composed, Event, Parallel, Repeated
-from fedcalib.cohort import Cohort
-from fedcalib.privacy import Mechanism, Spending
-from fedcalib.query import Query
+
+Adjacency = Literal["add/remove", "replace-one", "none"]
+
+
+@final
+@dataclass(frozen=True)
+class Spending:
+    """What a run spends, on whom, and who has to be trusted for it."""
+
+    model: str
+    unit: str
+    epsilon: float | None
+    delta: float | None
+    adjacency: Adjacency
+    simulation: bool
+    statement: str
 
 
 @final
 @dataclass(frozen=True)
 class Bill:
-    """The declared spending of a run, and the questions that it covers when each is asked once.
+    """The declared spending of a run, and the event of each query that it covers when each is sent once.
 
-    `once` says that a unit meets one question only, as with disjoint cohorts; then it pays for the dearest alone.
+    An event is None where the mechanism claims no privacy. `once` means that a unit takes part in one query only, as
+    with disjoint cohorts; then it pays for the most expensive query alone.
     """
 
     declared: Spending
-    questions: tuple[tuple[Mechanism, Query], ...]
-    cohort: Cohort
+    events: tuple[Event | None, ...]
     once: bool
 
     def after(self, asked: Sequence[int]) -> Spending:
@@ -49,8 +62,7 @@ class Bill:
         return _repeats(more), replace(after, epsilon=max(after.epsilon - before, 0.0), delta=0.0)
 
     def _event(self, asked: Sequence[int]) -> Event:
-        events = [mechanism.event(query, self.cohort) for mechanism, query in self.questions]
-        times = [Repeated(event, max(n, 1)) for event, n in zip(events, asked, strict=True) if event is not None]
+        times = [Repeated(event, max(n, 1)) for event, n in zip(self.events, asked, strict=True) if event is not None]
         return Parallel(tuple(times)) if self.once else Composed(tuple(times))
 
 

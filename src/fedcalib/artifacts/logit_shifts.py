@@ -16,10 +16,9 @@ import numpy as np
 from fedcalib.artifacts import Artifact
 from fedcalib.artifacts.calibrator import Calibrator, Identity, normalised
 from fedcalib.errors import InputError
+from fedcalib.metrics.binning import log_odds, odds_cells
 from fedcalib.records import Records, log_probs, softmax
-from fedcalib.types import Floats, Ints
-
-_FLOOR = 1e-12  # log-odds stop at 27.6 on either side
+from fedcalib.types import Floats
 
 
 @final
@@ -43,19 +42,6 @@ class LogitOffsets(Calibrator):
         odds = log_odds(probs)
         moved = odds + table[np.arange(len(table)), odds_cells(odds, table.shape[1], self.reach)]
         return normalised(0.5 * (1 + np.tanh(moved / 2)), probs)
-
-
-def log_odds(probs: Floats) -> Floats:
-    """Take log-odds, with 0 and 1 read as a hair inside."""
-    inside = np.clip(np.asarray(probs, dtype=np.float64), _FLOOR, 1 - _FLOOR)
-    odds: Floats = np.log(inside) - np.log1p(-inside)
-    return odds
-
-
-def odds_cells(odds: Floats, cells: int, reach: float) -> Ints:
-    """Number the cell of each log-odds; those beyond the reach fall into the outer cells."""
-    cell: Ints = np.clip((odds + reach) * (cells / (2 * reach)), 0, cells - 1).astype(np.int64)
-    return cell
 
 
 @final

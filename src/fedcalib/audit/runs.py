@@ -15,6 +15,7 @@ import numpy as np
 from fedcalib import accounting
 from fedcalib.accounting import rho_for
 from fedcalib.accounting.events import Concentrated
+from fedcalib.accounting.spending import Spending
 from fedcalib.audit.evidence import Audit, Evidence, Gaussian, SampledShift, Threshold, lower_epsilon
 from fedcalib.audit.mechanisms import Contrast, audit_mechanism
 from fedcalib.cohort import FEWEST_CLIENTS, Everyone, Participation
@@ -22,7 +23,7 @@ from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Result, Runtime, Step, Total, conduct
 from fedcalib.method import Method, Plan
-from fedcalib.privacy import Privacy, Spending
+from fedcalib.privacy import Privacy
 from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.temperature import TemperatureCurve
 from fedcalib.query import Query

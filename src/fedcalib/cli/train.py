@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final
 import numpy as np
 from typer import Argument, Option
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts import Artifact
 from fedcalib.cli import options
 from fedcalib.cli.request import PrivacyRequest, participation
 from fedcalib.cli.voice import Voice, check_folder, write_all
 from fedcalib.federation import Federation
 from fedcalib.methods.fed_avg import FedAvg
-from fedcalib.privacy import Spending
 from fedcalib.records import Records
 from fedcalib.training import SGD, LocalTraining
 from fedcalib.workflows import documents

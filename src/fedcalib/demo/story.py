@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator, Identity
 from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.artifacts.scaling import Platt
@@ -16,7 +17,7 @@ from fedcalib.federation import Federation
 from fedcalib.loop import run
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.methods.platt import PlattScaling
-from fedcalib.privacy import Privacy, Spending
+from fedcalib.privacy import Privacy
 from fedcalib.privacy.distributed import DistributedDP
 from fedcalib.privacy.open import Open
 from fedcalib.privacy.secagg import SecAgg

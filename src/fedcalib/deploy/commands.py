@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-import fedcalib
 from fedcalib.deploy.job import Job
 from fedcalib.errors import InputError
 
@@ -125,7 +124,7 @@ def await_server(link: Link, seconds: float = 60.0) -> None:
 
 def app() -> Path:
     """Find the Flower app: beside the package once installed, beside the sources before."""
-    package = Path(fedcalib.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for folder in (package / "flower_app", package.parents[1] / "flower_app"):
         if (folder / "pyproject.toml").is_file():
             return folder

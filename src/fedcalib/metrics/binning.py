@@ -28,11 +28,11 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fedcalib.artifacts.logit_shifts import log_odds, odds_cells
 from fedcalib.errors import InputError
 from fedcalib.types import Floats, Ints
 
 MOST_BINS = 1 << 31
+_FLOOR = 1e-12  # log-odds stop at 27.6 on either side
 
 
 def bin_index(p: Any, bins: int) -> Ints:
@@ -74,6 +74,19 @@ def check_unit_interval(values: Floats, name: str) -> None:
             f"Expected {name} between 0 and 1, found {low:.6g} to {high:.6g}; "
             "drop records that hold NaN, and turn logits into probabilities first."
         )
+
+
+def log_odds(probs: Floats) -> Floats:
+    """Take log-odds, with 0 and 1 read as a hair inside."""
+    inside = np.clip(np.asarray(probs, dtype=np.float64), _FLOOR, 1 - _FLOOR)
+    odds: Floats = np.log(inside) - np.log1p(-inside)
+    return odds
+
+
+def odds_cells(odds: Floats, cells: int, reach: float) -> Ints:
+    """Number the cell of each log-odds; those beyond the reach fall into the outer cells."""
+    cell: Ints = np.clip((odds + reach) * (cells / (2 * reach)), 0, cells - 1).astype(np.int64)
+    return cell
 
 
 _AT_ONCE = 1 << 15  # probabilities: what is worked on stays in cache

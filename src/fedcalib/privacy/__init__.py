@@ -6,12 +6,12 @@ Privacy models: how a term leaves a client and how the total is read.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal, TypeVar, final
+from typing import TypeVar
 
 import numpy as np
 
 from fedcalib.accounting.events import Event
+from fedcalib.accounting.spending import Adjacency, Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Method, Plan
@@ -21,8 +21,6 @@ from fedcalib.records import Records
 from fedcalib.types import Array, Floats
 
 T = TypeVar("T")
-
-Adjacency = Literal["add/remove", "replace-one", "none"]
 
 
 class Mechanism(ABC):
@@ -78,20 +76,6 @@ class Mechanism(ABC):
 
         The cost follows from the query's bound and the noise alone, so a site can check it without trusting anybody.
         """
-
-
-@final
-@dataclass(frozen=True)
-class Spending:
-    """What a run spends, on whom, and who has to be trusted for it."""
-
-    model: str
-    unit: str
-    epsilon: float | None
-    delta: float | None
-    adjacency: Adjacency
-    simulation: bool
-    statement: str
 
 
 class Privacy(ABC):

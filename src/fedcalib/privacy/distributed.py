@@ -10,11 +10,12 @@ from typing import final
 
 from fedcalib.accounting import discrete_laplace_variance, distributed_gaussian_rho, rho_for
 from fedcalib.accounting.events import Concentrated, Event, Pure
+from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, Spending, protected
+from fedcalib.privacy import Mechanism, Privacy, protected
 from fedcalib.privacy.ring import RingMechanism, check_positive, grid, grid_total, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness

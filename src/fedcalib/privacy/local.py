@@ -12,11 +12,12 @@ from typing import final
 import numpy as np
 
 from fedcalib.accounting.events import Event, Pure
+from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, Spending, protected
+from fedcalib.privacy import Mechanism, Privacy, protected
 from fedcalib.privacy.local_reports import (
     Cell,
     Coordinate,

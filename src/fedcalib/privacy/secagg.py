@@ -9,11 +9,12 @@ from typing import final
 import numpy as np
 
 from fedcalib.accounting.events import Event
+from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Plan
-from fedcalib.privacy import Mechanism, Privacy, Spending
+from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.privacy.ring import RingMechanism, grid_total, unwrap, wrap
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness

@@ -9,11 +9,12 @@ from typing import final
 
 from fedcalib.accounting import discrete_laplace_variance
 from fedcalib.accounting.events import Event, Pure
+from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, Spending, protected
+from fedcalib.privacy import Mechanism, Privacy, protected
 from fedcalib.privacy.ring import check_positive, grid, grid_total, noise_a_block
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness

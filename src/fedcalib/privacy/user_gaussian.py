@@ -14,11 +14,12 @@ import numpy as np
 from fedcalib import accounting
 from fedcalib.accounting import least_noise, rho_for
 from fedcalib.accounting.events import Event, Repeated, SampledGaussian
+from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, Spending, protected
+from fedcalib.privacy import Mechanism, Privacy, protected
 from fedcalib.privacy.ring import RingMechanism, check_positive, clipped, noise_a_block, unwrap, wrap
 from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import Randomness

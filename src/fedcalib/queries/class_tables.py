@@ -15,10 +15,9 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from fedcalib.artifacts.logit_shifts import log_odds, odds_cells
 from fedcalib.artifacts.steps import asked_classes
 from fedcalib.errors import InputError
-from fedcalib.metrics.binning import EVEN, Axis
+from fedcalib.metrics.binning import EVEN, Axis, log_odds, odds_cells
 from fedcalib.query import Block, Bound, RecordQuery, Rows
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints

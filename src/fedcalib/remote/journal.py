@@ -20,10 +20,9 @@ from typing import Any, Final, final
 
 from fedcalib import wire
 from fedcalib.accounting.ledger import Ledger
-from fedcalib.accounting.spending import Bill
+from fedcalib.accounting.spending import Bill, Spending
 from fedcalib.errors import BudgetError, LedgerError, WireError
 from fedcalib.loop import Outline
-from fedcalib.privacy import Spending
 from fedcalib.query import Query
 from fedcalib.remote.protocol import Begin as _Begin
 from fedcalib.remote.protocol import Refusal, read, write
@@ -147,8 +146,9 @@ class Visit:
 
     def bill(self, spending: Spending) -> Bill:
         """Say what asking again costs."""
-        pairs = tuple(zip(self.outline.mechanisms, self.outline.queries, strict=True))
-        return Bill(spending, pairs, replace(self.outline.cohort, rate=1.0), self._once)
+        cohort = replace(self.outline.cohort, rate=1.0)
+        pairs = zip(self.outline.mechanisms, self.outline.queries, strict=True)
+        return Bill(spending, tuple(mechanism.event(query, cohort) for mechanism, query in pairs), self._once)
 
     def asks(self) -> list[int]:
         """Count the attempts at each step that were answered."""

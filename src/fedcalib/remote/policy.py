@@ -14,10 +14,11 @@ from typing import Any, Final, final
 from fedcalib import wire
 from fedcalib.accounting import epsilon
 from fedcalib.accounting.events import Composed, Event, Parallel, Pure
+from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import FEWEST_CLIENTS, FEWEST_RECORDS, Cohort
 from fedcalib.errors import InputError
 from fedcalib.loop import Outline
-from fedcalib.privacy import Mechanism, Spending
+from fedcalib.privacy import Mechanism
 from fedcalib.query import Query
 from fedcalib.remote.protocol import Refusal
 

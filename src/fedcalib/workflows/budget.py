@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from fedcalib.privacy import Spending
+from fedcalib.accounting.spending import Spending
 
 
 @final

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.cli.request import DataRequest, PrivacyRequest, split
@@ -17,7 +18,6 @@ from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.evaluation import FederatedMetrics
-from fedcalib.privacy import Spending
 from fedcalib.records import Schema
 from fedcalib.workflows import documents
 from fedcalib.workflows import reports as pages

@@ -11,6 +11,7 @@ from typing import final
 
 import numpy as np
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cohort import Participation
 from fedcalib.errors import FedcalibError, InputError
@@ -18,7 +19,7 @@ from fedcalib.federation import Federation
 from fedcalib.loop import Outline, Runtime, Step, Total, run
 from fedcalib.method import Method
 from fedcalib.metrics import accuracy, binary_ece, classwise_ece, ece, nll
-from fedcalib.privacy import Privacy, Spending
+from fedcalib.privacy import Privacy
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records, Schema
 from fedcalib.runtimes import InProcess

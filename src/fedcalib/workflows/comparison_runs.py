@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.cli import registry
@@ -19,7 +20,6 @@ from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.metrics.intervals import NOTHING, Measured
-from fedcalib.privacy import Spending
 from fedcalib.records import Schema
 from fedcalib.workflows import session as state
 from fedcalib.workflows.budget import together

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.cli.voice import Table
 from fedcalib.federation import Federation
-from fedcalib.privacy import Privacy, Spending
+from fedcalib.privacy import Privacy
 from fedcalib.workflows.session import Rehearsal
 
 METRICS: Final = ("accuracy", "ece", "cwece", "nll", "brier", "auc")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.answer import Answer
 from fedcalib.artifacts import load
 from fedcalib.artifacts.calibrator import Calibrator
@@ -31,7 +32,7 @@ from fedcalib.methods.compose import Together
 from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE, ScoreCurves
 from fedcalib.metrics.intervals import Measured
 from fedcalib.planning import suited_tree
-from fedcalib.privacy import Privacy, Spending
+from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.query import Query
 from fedcalib.records import Records, Schema

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator, Identity, Mixture
 from fedcalib.artifacts.evaluation import MetricsReport, Review
 from fedcalib.errors import InputError
@@ -24,7 +25,7 @@ from fedcalib.loop import Result, run
 from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.metrics.intervals import Measured, normal_quantile
-from fedcalib.privacy import Privacy, Spending
+from fedcalib.privacy import Privacy
 from fedcalib.runtimes import InProcess
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import Curve as Traced
 from fedcalib.artifacts.evaluation import Curves, MetricsReport
 from fedcalib.metrics.intervals import Measured, normal_quantile
-from fedcalib.privacy import Spending
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import reliability

@@ -17,13 +17,14 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, final
 
+from fedcalib.accounting.spending import Spending
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Progress, Result, run
 from fedcalib.method import Method, Plan
-from fedcalib.privacy import Privacy, Spending
+from fedcalib.privacy import Privacy
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure, Simulated
 from fedcalib.records import Schema

@@ -10,6 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fedcalib import datasets
+from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.networks import Head, Representation, Trained
 from fedcalib.cli.request import PrivacyRequest
 from fedcalib.cli.voice import Voice
@@ -21,7 +22,6 @@ from fedcalib.loop import Progress, run
 from fedcalib.method import Method
 from fedcalib.methods.ccvr import CCVR
 from fedcalib.methods.fed_avg import FedAvg
-from fedcalib.privacy import Spending
 from fedcalib.randomness import Secure, Simulated
 from fedcalib.records import Records
 from fedcalib.runtimes import InProcess
