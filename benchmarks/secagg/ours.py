@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcalib.secagg import Client, Directory, Identity, Plan, Server, Slot
-from fedcalib.secagg.round import Total
+from fedcalib.secagg import Client, Directory, Server, SetupPlan, SigningIdentity, Slot
+from fedcalib.secagg.round import SurvivorSum
 from fedcalib.secagg.setup import Message
 
 
@@ -43,9 +43,9 @@ class Federation:
 
     def __init__(self, count: int, length: int, lost: int, text: bool = True) -> None:
         self.text = text
-        identities = {f"site-{number:05d}": Identity(f"site-{number:05d}") for number in range(count)}
+        identities = {f"site-{number:05d}": SigningIdentity(f"site-{number:05d}") for number in range(count)}
         self.directory = Directory({name: identity.public for name, identity in identities.items()})
-        self.plan = Plan("benchmark", (Slot(0, 0, length),))
+        self.plan = SetupPlan("benchmark", (Slot(0, 0, length),))
         self.clients = {name: Client(identity, self.directory) for name, identity in identities.items()}
         self.server = Server(self.plan, self.directory)
         self.lost = set(sorted(identities)[:: max(count // max(lost, 1), 1)][:lost])
@@ -56,7 +56,7 @@ class Federation:
     def vector(self, number: int) -> np.ndarray:
         return self.base + np.uint64(number)
 
-    def run(self) -> Total:
+    def run(self) -> SurvivorSum:
         self.stage("keys", "keys", dict.fromkeys(self.clients, self.plan), self.server.accept_keys)
         views = self.central.timed("keys", self.server.close_keys)
         self.stage("shares", "shares", views, self.server.accept_shares)

@@ -26,7 +26,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 
 from ours import Federation  # noqa: E402
 
-from fedcalib.secagg import Plan, Slot  # noqa: E402
+from fedcalib.secagg import SetupPlan, Slot  # noqa: E402
 from fedcalib.secagg.crypto import MaskedSum  # noqa: E402
 
 CLIENTS = (10, 50, 100, 500, 1000)
@@ -83,7 +83,7 @@ def row(federation: Federation, count: int, length: int, lost: int) -> dict[str,
         "clients": count,
         "words": length,
         "neighbours": federation.plan.neighbours(count),
-        "threshold": federation.plan.around(count),
+        "threshold": federation.plan.neighbourhood_threshold(count),
         "dropped": lost,
         "client_sends_bytes": round(up),
         "client_receives_bytes": round(down),
@@ -118,7 +118,7 @@ def against_flower(length: int) -> dict[str, Any]:
     The machine's load changes by the minute, so ours is the mean of one run before and one after the peer.
     """
     lost = PEER_CLIENTS // 20
-    threshold = Plan("peer", (Slot(0, 0, 1),)).around(PEER_CLIENTS)
+    threshold = SetupPlan("peer", (Slot(0, 0, 1),)).neighbourhood_threshold(PEER_CLIENTS)
     before = [seconds(measure(PEER_CLIENTS, length, lost, text)) for text in (False, True)]
     theirs = flower_seconds(PEER_CLIENTS, length, lost, threshold)
     after = [seconds(measure(PEER_CLIENTS, length, lost, text)) for text in (False, True)]

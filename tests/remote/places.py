@@ -12,7 +12,7 @@ from fedcalib.remote.policy import Policy
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.site import Site
 from fedcalib.remote.sites import LocalTransport, Transport
-from fedcalib.secagg import Directory, Identity
+from fedcalib.secagg import Directory, SigningIdentity
 
 MECHANISMS = (
     *("Exact", "FixedPoint", "PolyaShares", "GaussianShares"),
@@ -44,7 +44,7 @@ def places(
 ) -> Places:
     """Give each client a site of its own, or deal clients to so many nodes."""
     count = len(federation) if nodes is None else nodes
-    identities = {name: Identity(name) for name in names(count)}
+    identities = {name: SigningIdentity(name) for name in names(count)}
     directory = Directory({name: identity.public for name, identity in identities.items()})
     sites = {}
     for index, (name, identity) in enumerate(identities.items()):

@@ -20,8 +20,8 @@ from fedcalib.remote.protocol import Refused, Relay, Share, read, write
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.site import Site
 from fedcalib.remote.sites import Transport
-from fedcalib.secagg.client_steps import ClientState, Session
-from fedcalib.secagg.crypto import Interpolation, ProtocolError
+from fedcalib.secagg.client_steps import ClientState, SetupState
+from fedcalib.secagg.crypto import LagrangeBasis, ProtocolError
 from fedcalib.secagg.roster import seed_hash
 from tests.contract.subjects import federation
 from tests.remote.places import GENEROUS, Meddler, Places, places
@@ -316,14 +316,14 @@ def test_colluding_sites_learn_nothing_about_another(colluders: int, tmp_path: P
         assert seed_hash(rebuilt_seed(states[:colluders])) != pledge.seed
 
 
-def session(folder: Path) -> Session:
+def session(folder: Path) -> SetupState:
     text = json.loads(next((folder / "runs").glob("*.json")).read_text())["masks"]
     found = ClientState.from_json(text).session
     assert found is not None
     return found
 
 
-def rebuilt_seed(states: list[Session]) -> bytes:
+def rebuilt_seed(states: list[SetupState]) -> bytes:
     """Put together what sites hold of the last one's seed."""
     shares = [next(held.seed for held in state.progress[0].held if held.place == 4) for state in states]
-    return Interpolation([place + 1 for place in range(len(states))]).secret(shares)
+    return LagrangeBasis([place + 1 for place in range(len(states))]).secret(shares)

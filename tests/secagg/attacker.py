@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcalib.secagg.crypto import SHARE_SIZE, Interpolation, KeyPair, MaskedSum, pair_key, seed_key
+from fedcalib.secagg.crypto import SHARE_SIZE, KeyPair, LagrangeBasis, MaskedSum, pair_key, seed_key
 
 VICTIM = 2
 VICTIM_NAME = "site-002"
@@ -14,7 +14,7 @@ def masked_by(place, words, key, seed, publics, *, binding):
     result.add(seed_key(seed, binding, place))
     pair = KeyPair(key)
     for other, public in publics.items():
-        result.toward(pair_key(pair.agree(public), binding, place, other), place, other)
+        result.add_pair_mask(pair_key(pair.agree(public), binding, place, other), place, other)
     return result.words
 
 
@@ -24,7 +24,7 @@ def peeled(place, words, key, seed, publics, *, binding):
     result.subtract(seed_key(seed, binding, place))
     pair = KeyPair(key)
     for other, public in publics.items():
-        result.against(pair_key(pair.agree(public), binding, place, other), place, other)
+        result.subtract_pair_mask(pair_key(pair.agree(public), binding, place, other), place, other)
     return result.words
 
 
@@ -36,7 +36,7 @@ def rebuilt(unmaskings, owner, survivors, threshold):
         text = message.seeds if owner in survivors["alive"] else message.keys
         shares[message.place] = text[places.index(owner) * SHARE_SIZE :][:SHARE_SIZE]
     holders = sorted(shares)[:threshold]
-    return Interpolation([holder + 1 for holder in holders]).secret([shares[holder] for holder in holders])
+    return LagrangeBasis([holder + 1 for holder in holders]).secret([shares[holder] for holder in holders])
 
 
 def spy(run, captured):

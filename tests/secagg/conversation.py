@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedcalib.secagg import Client, Directory, Identity, Plan, Policy, Server, Slot, Total
+from fedcalib.secagg import Client, Directory, MinimumTerms, Server, SetupPlan, SigningIdentity, Slot, SurvivorSum
 from fedcalib.secagg.setup import Message
 
-LENIENT = Policy(floor=2, quorum=Fraction(1, 2), degree=2)
+LENIENT = MinimumTerms(floor=2, quorum=Fraction(1, 2), degree=2)
 
 
 def through_wire(message):
@@ -22,7 +22,7 @@ def through_wire(message):
 
 
 def make_plan(steps=1, length=8, **terms):
-    return Plan(run="run", slots=tuple(Slot(step, 0, length) for step in range(steps)), **terms)
+    return SetupPlan(run="run", slots=tuple(Slot(step, 0, length) for step in range(steps)), **terms)
 
 
 def names_of(count):
@@ -30,7 +30,7 @@ def names_of(count):
 
 
 def make_sites(count, policy=LENIENT):
-    identities = {name: Identity(name) for name in names_of(count)}
+    identities = {name: SigningIdentity(name) for name in names_of(count)}
     directory = Directory({name: identity.public for name, identity in identities.items()})
     return {name: Site(identity, directory, policy) for name, identity in identities.items()}, directory
 
@@ -39,9 +39,9 @@ def make_sites(count, policy=LENIENT):
 class Site:
     """A site whose process ends after every message: only its identity and the saved text stay."""
 
-    identity: Identity
+    identity: SigningIdentity
     directory: Directory
-    policy: Policy
+    policy: MinimumTerms
     saved: str = ""
 
     def client(self) -> Client:
@@ -60,7 +60,7 @@ class Site:
 class Conversation:
     """A federation with a server that restarts after every stage."""
 
-    plan: Plan
+    plan: SetupPlan
     sites: Mapping[str, Site]
     directory: Directory
     server: Server = field(init=False)
@@ -103,14 +103,14 @@ class Conversation:
         self.restart()
         return self.server.round(step, attempt).close_confirmations()
 
-    def unmask(self, requests, step=0, attempt=0, lost: Collection[str] = ()) -> Total:
+    def unmask(self, requests, step=0, attempt=0, lost: Collection[str] = ()) -> SurvivorSum:
         for name, request in requests.items():
             if name not in lost:
                 self.server.round(step, attempt).accept_unmasking(self.sites[name].answer("unmask", request))
         self.restart()
         return self.server.round(step, attempt).total()
 
-    def sum(self, vectors, step=0, attempt=0, lost=((), (), ())) -> Total:
+    def sum(self, vectors, step=0, attempt=0, lost=((), (), ())) -> SurvivorSum:
         survivors = self.mask(vectors, step, attempt, lost[0])
         return self.unmask(self.confirm(survivors, step, attempt, lost[1]), step, attempt, lost[2])
 

@@ -10,7 +10,7 @@ from scipy.stats import chi2
 from tests.secagg.attacker import VICTIM, VICTIM_NAME, masked_by, peeled, rebuilt, spy
 from tests.secagg.conversation import LENIENT, Conversation, make_sites, names_of, plain_sum, random_vectors
 
-from fedcalib.secagg import Plan, PolicyError, ProtocolError, Slot, TooFewClients
+from fedcalib.secagg import PolicyError, ProtocolError, SetupPlan, Slot, TooFewClients
 from fedcalib.secagg.crypto import KeyPair, MaskedSum, keystream, pair_key, seed_key
 from fedcalib.secagg.messages import Survivors
 from fedcalib.secagg.roster import binding_of, pack, seed_hash
@@ -44,7 +44,7 @@ def test_each_step_has_its_own_masking_key_so_dropping_later_gives_nothing_away(
     assert VICTIM_NAME in first.survivors
     assert VICTIM_NAME not in second.survivors
 
-    threshold = run.plan.around(5)
+    threshold = run.plan.neighbourhood_threshold(5)
     seed = rebuilt(captured["unmask"][:5], VICTIM, {"size": 5, "alive": set(range(5))}, threshold)
     key = rebuilt(captured["unmask"][5:], VICTIM, {"size": 5, "alive": set(range(5)) - {VICTIM}}, threshold)
     adverts = dict(enumerate(captured["keys"]))
@@ -139,7 +139,7 @@ def test_a_model_that_renews_its_noise_may_ask_a_confirmed_step_again():
 def test_that_a_step_was_confirmed_is_not_forgotten_by_a_later_attempt():
     """Fresh noise was promised for attempt 1; the site has since withdrawn the promise."""
     sites, directory = make_sites(5, replace(LENIENT, renewed=True))
-    run = Conversation(Plan("run", tuple(Slot(0, attempt, 8) for attempt in range(3))), sites, directory)
+    run = Conversation(SetupPlan("run", tuple(Slot(0, attempt, 8) for attempt in range(3))), sites, directory)
     run.setup()
     vectors = random_vectors(sites)
     run.sum(vectors)
@@ -152,7 +152,7 @@ def test_that_a_step_was_confirmed_is_not_forgotten_by_a_later_attempt():
 
 def _retry_run(policy):
     sites, directory = make_sites(5, policy)
-    run = Conversation(Plan("run", (Slot(0, 0, 8), Slot(0, 1, 8))), sites, directory)
+    run = Conversation(SetupPlan("run", (Slot(0, 0, 8), Slot(0, 1, 8))), sites, directory)
     run.setup()
     return run
 
@@ -195,7 +195,7 @@ def test_the_same_chi_square_catches_a_vector_without_its_own_mask():
 
 def test_masks_differ_by_slot_place_and_roster():
     secret = b"s" * 32
-    plan = Plan("run", (Slot(0, 0, 8), Slot(0, 1, 8), Slot(1, 0, 8)))
+    plan = SetupPlan("run", (Slot(0, 0, 8), Slot(0, 1, 8), Slot(1, 0, 8)))
     bindings = [binding_of(plan, roster, slot, b"\x07") for roster in (b"r" * 32, b"q" * 32) for slot in range(3)]
     bindings.append(binding_of(plan, b"r" * 32, 0, b"\x03"))
     bindings.append(binding_of(replace(plan, run="other"), b"r" * 32, 0, b"\x07"))

@@ -16,7 +16,7 @@ import pytest
 from tests.secagg.conversation import Conversation, random_vectors
 
 from fedcalib.errors import FedcalibError
-from fedcalib.secagg import Client, Plan, Server
+from fedcalib.secagg import Client, Server, SetupPlan
 from fedcalib.secagg.client_steps import ClientState
 from fedcalib.secagg.messages import (
     Advert,
@@ -32,7 +32,7 @@ from fedcalib.secagg.messages import (
 
 COUNT = int(os.environ.get("FEDCALIB_FUZZ", "10000"))
 JUNK = [None, True, -1, 0, 1, 2, 3, 4, 5, 2**53, 1e300, "", "A", "AAAA", "A" * 43 + "=", "\ud800", "1/0", [], [[]], {}]
-KINDS = (Plan, RosterView, MaskRequest, Survivors, UnmaskRequest)
+KINDS = (SetupPlan, RosterView, MaskRequest, Survivors, UnmaskRequest)
 
 
 def mutated(text, rng):

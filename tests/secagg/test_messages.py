@@ -11,7 +11,7 @@ import pytest
 from tests.secagg.conversation import Conversation, make_plan, random_vectors
 
 from fedcalib.errors import InputError
-from fedcalib.secagg import Plan, ProtocolError, Slot, WireError
+from fedcalib.secagg import ProtocolError, SetupPlan, Slot, WireError
 from fedcalib.secagg.crypto import KeyPair
 from fedcalib.secagg.messages import Survivors, UnmaskRequest
 
@@ -28,15 +28,15 @@ def changed(message, **fields):
     [
         ({"kind": "secagg.advert"}, "of kind 'secagg.plan'"),
         ({"extra": 1}, "exactly the fields"),
-        ({"run": 3}, "Expected str in Plan.run, found int"),
+        ({"run": 3}, "Expected str in SetupPlan.run, found int"),
         ({"run": ""}, "named run"),
         ({"run": "\ud800"}, "named run"),
-        ({"setup": True}, "Expected int in Plan.setup, found bool"),
-        ({"setup": 1.0}, "Expected int in Plan.setup, found float"),
+        ({"setup": True}, "Expected int in SetupPlan.setup, found bool"),
+        ({"setup": 1.0}, "Expected int in SetupPlan.setup, found float"),
         ({"setup": -1}, "count below"),
         ({"setup": 2**53}, "count below"),
         ({"slots": []}, "1 to 4096 slots"),
-        ({"slots": {}}, "Expected a list in Plan.slots"),
+        ({"slots": {}}, "Expected a list in SetupPlan.slots"),
         ({"slots": [[0, 0, 8]]}, "exactly the fields"),
         ({"slots": [{"step": 0, "attempt": 0, "length": 0}]}, "words, found another length"),
         ({"slots": [{"step": 0, "attempt": 0, "length": 1}] * 2}, "one repeated"),
@@ -52,7 +52,7 @@ def changed(message, **fields):
 )
 def test_a_plan_that_is_not_right_is_refused(fields, complaint):
     with pytest.raises(WireError, match=complaint):
-        Plan.from_json(changed(PLAN, **fields))
+        SetupPlan.from_json(changed(PLAN, **fields))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_plan_that_is_not_right_is_refused(fields, complaint):
 )
 def test_what_is_no_json_object_is_refused(text):
     with pytest.raises(WireError):
-        Plan.from_json(text)
+        SetupPlan.from_json(text)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_bytes_are_canonical_base64_of_the_right_size(text):
 
 def test_a_field_given_twice_is_refused():
     with pytest.raises(WireError, match="each field once, found one repeated"):
-        Plan.from_json(PLAN.to_json()[:-1] + ',"setup":0}')
+        SetupPlan.from_json(PLAN.to_json()[:-1] + ',"setup":0}')
 
 
 def test_a_quorum_is_exact():
@@ -85,9 +85,9 @@ def test_a_quorum_is_exact():
 
 
 def test_plans_survive_the_wire():
-    plan = Plan("r", (Slot(0, 0, 5), Slot(0, 1, 5)), setup=2, quorum=Fraction(3, 4), floor=7, degree=4)
-    assert Plan.from_json(plan.to_json()) == plan
-    assert Plan.from_json(plan.to_json().encode()) == plan
+    plan = SetupPlan("r", (Slot(0, 0, 5), Slot(0, 1, 5)), setup=2, quorum=Fraction(3, 4), floor=7, degree=4)
+    assert SetupPlan.from_json(plan.to_json()) == plan
+    assert SetupPlan.from_json(plan.to_json().encode()) == plan
     assert len({plan.digest, replace(plan, setup=3).digest, replace(plan, degree=None).digest}) == 3
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, hypergeom
 
 from fedcalib.errors import InputError, WireError
-from fedcalib.secagg import Directory, Identity, ProtocolError
+from fedcalib.secagg import Directory, ProtocolError, SigningIdentity
 from fedcalib.secagg.crypto import (
     PRIME,
-    Interpolation,
     KeyPair,
+    LagrangeBasis,
     MaskedSum,
     derive,
     digest,
@@ -25,8 +25,8 @@ from fedcalib.secagg.crypto import (
     split,
     unseal,
 )
-from fedcalib.secagg.roster import Tree, pack, root_of, unpack
-from fedcalib.secagg.setup import Graph, degree, threshold
+from fedcalib.secagg.roster import HashTree, pack, root_of, unpack
+from fedcalib.secagg.setup import NeighbourGraph, degree, threshold
 
 # Secret sharing
 
@@ -53,7 +53,7 @@ def test_any_threshold_of_shares_gives_the_secrets_back(hidden, data):
     needed = data.draw(st.integers(1, len(points)))
     shares = dict(zip(points, split(hidden, needed, points), strict=True))
     chosen = data.draw(st.permutations(points))[:needed]
-    weights = Interpolation(chosen)
+    weights = LagrangeBasis(chosen)
     for at, secret in enumerate(hidden):
         assert weights.secret([shares[point][at] for point in chosen]) == secret
 
@@ -63,7 +63,7 @@ def test_many_secrets_far_out_do_not_touch():
     points = list(range((1 << 16) - 99, 1 << 16))
     hidden = [b"\xff" * 32] * 20
     shares = split(hidden, 67, points)
-    weights = Interpolation(points[:67])
+    weights = LagrangeBasis(points[:67])
     assert [weights.secret([row[at] for row in shares[:67]]) for at in range(20)] == hidden
 
 
@@ -74,7 +74,7 @@ def test_one_share_too_few_gives_nothing(needed, value):
     secret = bytes([value]) * 32
     points = list(range(1, needed))
     try:
-        guess = Interpolation(points).secret([row[0] for row in split([secret], needed, points)])
+        guess = LagrangeBasis(points).secret([row[0] for row in split([secret], needed, points)])
     except ProtocolError:
         return  # the guess was one of the few field elements beyond 32 bytes
     assert guess != secret
@@ -95,11 +95,11 @@ def test_shares_are_fresh_each_time():
 
 def test_wrong_points_and_foreign_shares_are_refused():
     with pytest.raises(ProtocolError, match="two of the same"):
-        Interpolation([1, 1])
+        LagrangeBasis([1, 1])
     with pytest.raises(ProtocolError, match="two of the same"):
-        Interpolation([0, 1])
+        LagrangeBasis([0, 1])
     with pytest.raises(ProtocolError, match="do not belong together"):
-        Interpolation([1]).secret([(2**256).to_bytes(33, "little")])
+        LagrangeBasis([1]).secret([(2**256).to_bytes(33, "little")])
 
 
 # Masks
@@ -111,10 +111,10 @@ def test_masks_come_off_as_they_went_on(length, value):
     words = np.full(length, value, np.uint64)
     total = MaskedSum(words)
     total.add(b"a" * 32)
-    total.toward(b"b" * 32, 1, 2)
-    total.toward(b"b" * 32, 2, 1)
-    total.toward(b"c" * 32, 5, 2)
-    total.against(b"c" * 32, 5, 2)
+    total.add_pair_mask(b"b" * 32, 1, 2)
+    total.add_pair_mask(b"b" * 32, 2, 1)
+    total.add_pair_mask(b"c" * 32, 5, 2)
+    total.subtract_pair_mask(b"c" * 32, 5, 2)
     np.testing.assert_array_equal(total.words, words + keystream(b"a" * 32, length))
     total.subtract(b"a" * 32)
     np.testing.assert_array_equal(total.words, words)
@@ -162,7 +162,7 @@ def test_hashes_tell_apart_what_looks_alike():
 @given(size=st.integers(1, 40), data=st.data())
 def test_a_proof_leads_to_the_root_and_to_nothing_else(size, data):
     leaves = [digest("leaf", place) for place in range(size)]
-    tree = Tree(leaves)
+    tree = HashTree(leaves)
     places = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1)))
     known = {place: leaves[place] for place in places}
     proof = tree.proof(places)
@@ -180,8 +180,8 @@ def test_a_proof_leads_to_the_root_and_to_nothing_else(size, data):
 
 @pytest.mark.parametrize(("size", "k"), [(51, 14), (100, 30), (9, 4), (7, 6), (5, 10)])
 def test_the_graph_is_regular_symmetric_and_connected(size, k):
-    graph = Graph(size, k, b"r" * 32)
-    around = [set(graph.around(place)) for place in range(size)]
+    graph = NeighbourGraph(size, k, b"r" * 32)
+    around = [set(graph.neighbourhood(place)) for place in range(size)]
     for place in range(size):
         assert place in around[place]
         assert len(around[place]) == min(k, size - 1) + 1
@@ -194,9 +194,9 @@ def test_the_graph_is_regular_symmetric_and_connected(size, k):
 
 
 def test_the_graph_follows_from_the_roster_alone():
-    same = [Graph(60, 18, b"r" * 32).around(place) for place in range(60)]
-    assert same == [Graph(60, 18, b"r" * 32).around(place) for place in range(60)]
-    assert same != [Graph(60, 18, b"q" * 32).around(place) for place in range(60)]
+    same = [NeighbourGraph(60, 18, b"r" * 32).neighbourhood(place) for place in range(60)]
+    assert same == [NeighbourGraph(60, 18, b"r" * 32).neighbourhood(place) for place in range(60)]
+    assert same != [NeighbourGraph(60, 18, b"q" * 32).neighbourhood(place) for place in range(60)]
 
 
 def test_up_to_fifty_everyone_is_a_neighbour_and_beyond_the_degree_grows_slowly():
@@ -248,7 +248,7 @@ def test_bitmaps_of_other_rosters_are_refused():
 
 
 def test_a_directory_survives_its_file_and_refuses_a_broken_one():
-    directory = Directory({name: Identity(name).public for name in ("b", "a")})
+    directory = Directory({name: SigningIdentity(name).public for name in ("b", "a")})
     assert Directory.from_json(directory.to_json()) == directory
     for text in ("", "[]", "3", '{"a": 1}', '{"a": "!"}', '{"a": "AAAA"}', "[" * 100_000):
         with pytest.raises(InputError):
@@ -258,10 +258,10 @@ def test_a_directory_survives_its_file_and_refuses_a_broken_one():
 
 
 def test_identities_sign_for_their_name_only():
-    one, other = Identity("one"), Identity("other")
+    one, other = SigningIdentity("one"), SigningIdentity("other")
     directory = Directory({"one": one.public, "other": other.public})
     directory.verify("one", b"statement", one.sign(b"statement"))
-    assert Identity("one", one.private).public == one.public
+    assert SigningIdentity("one", one.private).public == one.public
     for name, statement, signature in (
         ("other", b"statement", one.sign(b"statement")),
         ("one", b"another", one.sign(b"statement")),
@@ -274,11 +274,11 @@ def test_identities_sign_for_their_name_only():
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", "\ud800"])
 def test_names_are_printable_and_short(name):
     with pytest.raises(InputError, match="printable name"):
-        Identity(name)
+        SigningIdentity(name)
 
 
 def test_keys_of_the_wrong_size_are_refused():
     with pytest.raises(InputError, match="32 bytes"):
-        Identity("a", b"short")
+        SigningIdentity("a", b"short")
     with pytest.raises(InputError, match="32 bytes"):
         Directory({"a": b"short"})

@@ -10,7 +10,7 @@ import pytest
 from tests.secagg.conversation import Conversation, random_vectors
 
 from fedcalib.errors import InputError
-from fedcalib.secagg import Client, Directory, Identity, Policy, ProtocolError, Server, WireError
+from fedcalib.secagg import Client, Directory, MinimumTerms, ProtocolError, Server, SigningIdentity, WireError
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def test_a_client_goes_on_only_as_itself():
     run.setup()
     other = run.sites["site-001"]
     with pytest.raises(WireError, match="Expected the state of site 'site-001', found that of 'site-000'"):
-        Client.from_json(run.sites["site-000"].saved, other.identity, other.directory, Policy())
+        Client.from_json(run.sites["site-000"].saved, other.identity, other.directory, MinimumTerms())
     with pytest.raises(InputError, match="Expected the directory to hold the identity key"):
-        Client(Identity("stranger"), run.directory)
+        Client(SigningIdentity("stranger"), run.directory)
     with pytest.raises(InputError, match="Expected the directory to hold the identity key"):
-        Client(Identity("site-000"), run.directory)
+        Client(SigningIdentity("site-000"), run.directory)
 
 
 def test_a_client_serves_one_run_and_later_setups_of_it():
@@ -98,8 +98,8 @@ def test_a_damaged_server_state_is_refused(masked):
 
 def test_policies_and_directories_are_checked_when_made():
     with pytest.raises(InputError, match="floor of at least 2"):
-        Policy(floor=1)
+        MinimumTerms(floor=1)
     with pytest.raises(InputError, match="quorum from 1/2"):
-        Policy(quorum=Fraction(1, 3))
+        MinimumTerms(quorum=Fraction(1, 3))
     with pytest.raises(InputError, match="printable"):
         Directory({"": bytes(32)})

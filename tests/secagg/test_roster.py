@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from tests.secagg.conversation import Conversation, random_vectors
 
-from fedcalib.secagg import Identity, Policy, PolicyError, ProtocolError
+from fedcalib.secagg import MinimumTerms, PolicyError, ProtocolError, SigningIdentity
 from fedcalib.secagg.crypto import KeyPair
 from fedcalib.secagg.roster import Roster
 
@@ -47,7 +47,7 @@ def test_a_swapped_masking_key_is_detected(enrolled):
 def test_keys_signed_by_another_identity_of_the_same_name_are_detected(enrolled):
     run, view = enrolled
     advert = replace(view.entries[1].advert, encryption=KeyPair().public)
-    forged = Identity("site-001").sign(advert.statement)
+    forged = SigningIdentity("site-001").sign(advert.statement)
     swapped = _swapped(view, 1, encryption=advert.encryption, signature=forged)
     with pytest.raises(ProtocolError, match="signed by site 'site-001'"):
         run.sites["site-000"].answer("shares", swapped)
@@ -61,7 +61,7 @@ def test_swapped_own_keys_are_detected(enrolled):
 
 def test_sites_that_nobody_knows_are_refused(enrolled):
     run, view = enrolled
-    ghost = Identity("site-001b")
+    ghost = SigningIdentity("site-001b")
     advert = replace(view.entries[1].advert, name=ghost.name)
     swapped = _swapped(view, 1, name=ghost.name, signature=ghost.sign(advert.statement))
     with pytest.raises(ProtocolError, match="Expected a site of the directory, found 'site-001b'"):
@@ -137,8 +137,8 @@ def test_a_degenerate_public_key_is_refused(enrolled):
 @pytest.mark.parametrize(
     ("terms", "policy", "complaint"),
     [
-        ({"floor": 2}, Policy(), "at least 3 sites, found a plan that allows 2"),
-        ({"quorum": Fraction(1, 2)}, Policy(), "quorum of at least 2/3, found 1/2"),
+        ({"floor": 2}, MinimumTerms(), "at least 3 sites, found a plan that allows 2"),
+        ({"quorum": Fraction(1, 2)}, MinimumTerms(), "quorum of at least 2/3, found 1/2"),
     ],
 )
 def test_a_client_declines_weaker_terms_than_its_own(terms, policy, complaint):
@@ -148,14 +148,14 @@ def test_a_client_declines_weaker_terms_than_its_own(terms, policy, complaint):
 
 
 def test_a_client_declines_a_graph_that_is_too_thin():
-    run = Conversation.of(12, Policy(), degree=2)
+    run = Conversation.of(12, MinimumTerms(), degree=2)
     with pytest.raises(PolicyError, match="at least 11 neighbours among 12 sites, found 2"):
         run.setup()
 
 
 def test_a_client_declines_a_roster_that_is_too_small():
     """A server that lowers its own floor after the plan was signed."""
-    run = Conversation.of(4, floor=4, policy=Policy(floor=4))
+    run = Conversation.of(4, floor=4, policy=MinimumTerms(floor=4))
     advert = {name: site.answer("keys", run.plan) for name, site in run.sites.items()}
     small = Roster(run.plan, list(advert.values())[:3])
     with pytest.raises(PolicyError, match="at least 4 sites in the roster, found 3"):

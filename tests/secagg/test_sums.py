@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.secagg.conversation import Conversation, make_sites, names_of, plain_sum, random_vectors
 
 from fedcalib.errors import TooFewClients
-from fedcalib.secagg import Plan, Policy, Slot
+from fedcalib.secagg import MinimumTerms, SetupPlan, Slot
 
 
 @pytest.mark.parametrize("count", [3, 4, 7, 20, 50])
 def test_complete_graph_sums_exactly(count):
-    run = Conversation.of(count, Policy())
+    run = Conversation.of(count, MinimumTerms())
     vectors = random_vectors(run.sites)
     assert run.setup() == tuple(names_of(count))
     total = run.sum(vectors)
@@ -26,7 +26,7 @@ def test_complete_graph_sums_exactly(count):
 
 @pytest.mark.parametrize(("count", "degree"), [(51, None), (60, None), (9, 4), (12, 6), (30, 8)])
 def test_sparse_graph_sums_exactly(count, degree):
-    run = Conversation.of(count, Policy(degree=degree), degree=degree)
+    run = Conversation.of(count, MinimumTerms(degree=degree), degree=degree)
     vectors = random_vectors(run.sites)
     run.setup()
     assert run.plan.neighbours(count) < count - 1
@@ -45,7 +45,7 @@ def test_several_steps_share_one_setup_and_sites_come_back():
 
 def test_steps_may_have_vectors_of_different_lengths():
     sites, directory = make_sites(4)
-    run = Conversation(Plan("run", (Slot(0, 0, 3), Slot(1, 0, 20_000))), sites, directory)
+    run = Conversation(SetupPlan("run", (Slot(0, 0, 3), Slot(1, 0, 20_000))), sites, directory)
     run.setup()
     for step, length in enumerate((3, 20_000)):
         vectors = random_vectors(sites, length, seed=step)
@@ -94,9 +94,11 @@ def _check_abort_was_due(run, error, lost):
     roster = len(run.sites) - len(lost[0])
     gone = sum(map(len, lost[1:]))
     if run.plan.degree is None:
-        assert roster - gone < run.plan.overall(roster)
+        assert roster - gone < run.plan.roster_threshold(roster)
     else:
-        assert gone > run.plan.neighbours(roster) - run.plan.around(roster) or roster - gone < run.plan.overall(roster)
+        assert gone > run.plan.neighbours(roster) - run.plan.neighbourhood_threshold(
+            roster
+        ) or roster - gone < run.plan.roster_threshold(roster)
     assert any(name in str(error) for name in set().union(*lost))
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.secagg.attacker import VICTIM, VICTIM_NAME, peeled, rebuilt, spy
 from tests.secagg.conversation import Conversation, names_of, random_vectors
 
-from fedcalib.secagg import Identity, ProtocolError, TooFewClients
+from fedcalib.secagg import ProtocolError, SigningIdentity, TooFewClients
 from fedcalib.secagg.crypto import SHARE_SIZE, KeyPair
-from fedcalib.secagg.messages import Survivors, UnmaskRequest, Vote, survivors_statement
+from fedcalib.secagg.messages import NeighbourConfirmation, Survivors, UnmaskRequest, survivors_statement
 from fedcalib.secagg.roster import pack, unpack
 
 
@@ -31,7 +31,7 @@ def test_dropping_a_client_on_purpose_leaves_its_own_mask_on():
     unmaskings = _unmask_under(run, {name: lie for name in run.sites if name != VICTIM_NAME})
     assert len(unmaskings) == 6
     alive = {"size": 7, "alive": set(range(7)) - {VICTIM}}
-    key = rebuilt(unmaskings.values(), VICTIM, alive, run.plan.around(7))
+    key = rebuilt(unmaskings.values(), VICTIM, alive, run.plan.neighbourhood_threshold(7))
     adverts = dict(enumerate(captured["keys"]))
     assert KeyPair(key).public == adverts[VICTIM].pledges[0].key
     # All that is left on the vector is the client's own mask, of which no share has left anyone.
@@ -55,7 +55,7 @@ def _unmask_under(run, told):
     for name, message in told.items():
         place = names_of(len(run.sites)).index(name)
         others = sorted((p, s) for p, s in votes.get(message.survivors, {}).items() if p != place)
-        request = UnmaskRequest(message.binding, message.slot, tuple(Vote(p, s) for p, s in others))
+        request = UnmaskRequest(message.binding, message.slot, tuple(NeighbourConfirmation(p, s) for p, s in others))
         try:
             revealed[name] = run.sites[name].answer("unmask", request)
         except ProtocolError:
@@ -76,7 +76,7 @@ def test_showing_two_survivor_sets_unmasks_nobody():
         revealed = _unmask_under(run, told)
         agreed = {told[name].survivors for name in revealed}
         assert len(agreed) <= 1
-        if max(told_alive, 7 - told_alive) < run.plan.around(7):
+        if max(told_alive, 7 - told_alive) < run.plan.neighbourhood_threshold(7):
             assert not revealed
 
 
@@ -100,7 +100,7 @@ def test_no_lies_about_survivors_reveal_both_secrets_or_a_second_sum(data, shape
         assert len(message.keys) == SHARE_SIZE * len(around[name] - alive)
         seeds[list(around[name] & alive)] += 1
         keys[list(around[name] - alive)] += 1
-    needed = run.plan.around(count)
+    needed = run.plan.neighbourhood_threshold(count)
     assert not ((seeds >= needed) & (keys >= needed)).any()
     opened = _opened(set(np.flatnonzero(seeds >= needed)), set(np.flatnonzero(keys >= needed)), list(around.values()))
     assert len(opened) <= 1
@@ -156,12 +156,12 @@ def test_unmasking_needs_a_threshold_of_true_votes():
     site = run.sites["site-000"]
     with pytest.raises(ProtocolError, match="Expected 4 neighbours to confirm the same survivors, found 3"):
         site.answer("unmask", replace(request, votes=request.votes[:-1]))
-    forged = Identity("site-001").sign(survivors_statement(request.binding, pack(range(7), 7)))
-    votes = (Vote(request.votes[0].place, forged), *request.votes[1:])
+    forged = SigningIdentity("site-001").sign(survivors_statement(request.binding, pack(range(7), 7)))
+    votes = (NeighbourConfirmation(request.votes[0].place, forged), *request.votes[1:])
     with pytest.raises(ProtocolError, match="Expected a message signed by site 'site-001'"):
         site.answer("unmask", replace(request, votes=votes))
-    with pytest.raises(ProtocolError, match="place 0, which is none"):
-        site.answer("unmask", replace(request, votes=(Vote(0, forged), *request.votes[1:])))
+    with pytest.raises(ProtocolError, match="found place 0"):
+        site.answer("unmask", replace(request, votes=(NeighbourConfirmation(0, forged), *request.votes[1:])))
 
 
 def test_survivors_below_the_threshold_are_refused_by_the_clients_themselves():

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from fedcalib.errors import InputError
 from fedcalib.remote.config import write_identity
-from fedcalib.secagg import Directory, Identity
+from fedcalib.secagg import Directory, SigningIdentity
 
 _DAYS: Final = 365
 
@@ -28,7 +28,7 @@ def make(folder: Path, sites: Sequence[str], hosts: Sequence[str]) -> dict[str, 
         raise InputError("Expected different site names that can be names of folders.")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     written = _tls(folder, hosts)
-    identities = {site: Identity(site) for site in sites}
+    identities = {site: SigningIdentity(site) for site in sites}
     directory = Directory({site: identity.public for site, identity in identities.items()})
     for site, identity in identities.items():
         place = folder / site

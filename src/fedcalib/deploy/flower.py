@@ -29,7 +29,7 @@ from fedcalib.remote.policy import Policy
 from fedcalib.remote.protocol import ACTIONS, Refused, write
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.sites import Event, Transport
-from fedcalib.secagg import Directory, Identity
+from fedcalib.secagg import Directory, SigningIdentity
 
 _RECORD: Final = "fedcalib"
 _PULSE: Final = 0.2  # seconds between two looks for replies
@@ -225,7 +225,7 @@ def _app(folder: str) -> Any:
 
 def _furnish(folder: Path, federation: Federation, nodes: int) -> Directory:
     """Write each node's records and keys."""
-    identities = [Identity(f"node-{node:05d}") for node in range(nodes)]
+    identities = [SigningIdentity(f"node-{node:05d}") for node in range(nodes)]
     dealt = np.arange(len(federation)) * nodes // len(federation)
     for node, identity in enumerate(identities):
         place = folder / str(node)

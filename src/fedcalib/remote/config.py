@@ -16,7 +16,7 @@ from fedcalib.federation import Federation
 from fedcalib.remote.journal import OnDisk
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.site import Site
-from fedcalib.secagg import Directory, Identity
+from fedcalib.secagg import Directory, SigningIdentity
 
 _COLUMNS = ("score", "logits", "probs", "label", "unit")
 
@@ -42,7 +42,7 @@ def policy_of(config: Mapping[str, Any]) -> Policy:
     return Policy.read(str(config["policy"])) if "policy" in config else Policy()
 
 
-def write_identity(path: Path, identity: Identity) -> None:
+def write_identity(path: Path, identity: SigningIdentity) -> None:
     """Keep an identity in a private file."""
     text = json.dumps({"name": identity.name, "private": base64.b64encode(identity.private).decode()})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +50,11 @@ def write_identity(path: Path, identity: Identity) -> None:
         file.write(text + "\n")
 
 
-def read_identity(path: Path) -> Identity:
+def read_identity(path: Path) -> SigningIdentity:
     """Read an identity back."""
     try:
         data = wire.parse(_read(path))
-        return Identity(str(data["name"]), base64.b64decode(data["private"], validate=True))
+        return SigningIdentity(str(data["name"]), base64.b64decode(data["private"], validate=True))
     except (WireError, KeyError, TypeError, binascii.Error) as error:
         raise InputError(
             f"Expected a site's identity in {path}, found something else; see `fedcalib certs`."

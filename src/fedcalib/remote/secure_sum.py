@@ -19,7 +19,7 @@ from fedcalib.errors import FedcalibError, TooFewClients, TranscriptError
 from fedcalib.loop import Outline, Step, Total
 from fedcalib.remote.protocol import Agreed, Begin, Question, Relay, write
 from fedcalib.remote.sites import Station
-from fedcalib.secagg import Directory, Plan, Server, Slot
+from fedcalib.secagg import Directory, Server, SetupPlan, Slot
 from fedcalib.secagg.messages import Advert, Confirmation, MaskedVector, SealedShares, Unmasking
 from fedcalib.secagg.round import Round
 from fedcalib.secagg.setup import Message
@@ -128,7 +128,7 @@ class SecureSums:
             self._server = self._set_up(self._plan(step), questions)
         return self._server
 
-    def _set_up(self, plan: Plan, questions: Mapping[str, Question]) -> Server:
+    def _set_up(self, plan: SetupPlan, questions: Mapping[str, Question]) -> Server:
         """Stages 1 and 2: sites agree to the run, and share the keys of its masks."""
         server = Server(plan, self.directory)
         begin = write(Begin(self.outline, plan.to_json()))
@@ -140,7 +140,7 @@ class SecureSums:
         self._closed(server.close_shares)
         return server
 
-    def _plan(self, step: Step) -> Plan:
+    def _plan(self, step: Step) -> SetupPlan:
         """Prepare the step at hand and, where everybody takes part in every step, all that follow it."""
         drawn = step.participation.members(self.station.clients, step.index, step.run)
         pairs = list(zip(self.outline.queries, self.outline.mechanisms, strict=True))
@@ -150,7 +150,7 @@ class SecureSums:
             query, mechanism = pairs[index]
             if mechanism.modulus is not None:
                 slots.append(Slot(index, 0, mechanism.width(query)))
-        return Plan(self.outline.run, tuple(slots), self._setup, floor=self._floor(step))
+        return SetupPlan(self.outline.run, tuple(slots), self._setup, floor=self._floor(step))
 
     def _floor(self, step: Step) -> int:
         """Where each site is one client, the fewest clients of a sum are the fewest sites."""

@@ -19,9 +19,7 @@ from fedcalib.randomness import Secure
 from fedcalib.remote.journal import Notebook, Visit
 from fedcalib.remote.policy import Policy, event_of, fitting
 from fedcalib.remote.protocol import Agreed, Begin, Introduction, Question, Refusal, Refused, Relay, Share, read, write
-from fedcalib.secagg import Client, Directory, Identity
-from fedcalib.secagg import Plan as Terms
-from fedcalib.secagg import Policy as Caution
+from fedcalib.secagg import Client, Directory, MinimumTerms, SetupPlan, SigningIdentity
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import MaskRequest, RosterView, Survivors, UnmaskRequest
 from fedcalib.types import Array
@@ -35,7 +33,7 @@ class Site:
     `load` reads the records when they are first needed; a site holds one client, a node of a simulation may hold many.
     """
 
-    identity: Identity
+    identity: SigningIdentity
     directory: Directory
     load: Callable[[], Federation]
     policy: Policy
@@ -89,7 +87,7 @@ class Site:
         if not begin.terms:
             self.notebook.save(outline.run, visit.to_json())
             return Agreed("")
-        terms = Terms.from_json(begin.terms)
+        terms = SetupPlan.from_json(begin.terms)
         self._check_terms(terms, outline)
         client = self._client(visit)
         advert = client.keys(terms)
@@ -114,7 +112,7 @@ class Site:
         if exact and len(self.federation.records) < self.policy.fewest_records:
             raise Refusal("declined", f"Expected at least {self.policy.fewest_records} records for an exact sum.")
 
-    def _check_terms(self, terms: Terms, outline: Outline) -> None:
+    def _check_terms(self, terms: SetupPlan, outline: Outline) -> None:
         """The masks must promise what the noise was sized for; but in simulations, a site is one client."""
         if terms.run != outline.run:
             raise Refusal("protocol", "Expected masks for the run that is proposed, found another run's.")
@@ -123,10 +121,10 @@ class Site:
 
     def _client(self, visit: Visit) -> Client:
         renewed = all(mechanism.renewed for mechanism in visit.outline.mechanisms)
-        caution = Caution(floor=self.policy.fewest_clients, quorum=self.policy.quorum, renewed=renewed)
+        least = MinimumTerms(floor=self.policy.fewest_clients, quorum=self.policy.quorum, renewed=renewed)
         if visit.masks:
-            return Client.from_json(visit.masks, self.identity, self.directory, caution)
-        return Client(self.identity, self.directory, caution)
+            return Client.from_json(visit.masks, self.identity, self.directory, least)
+        return Client(self.identity, self.directory, least)
 
     def _known(self, run: str) -> Visit:
         saved = self.notebook.recall(run)

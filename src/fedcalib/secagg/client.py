@@ -1,4 +1,4 @@
-"""The client of secure aggregation: one method a stage, a message in, a message out."""
+"""The client of secure aggregation: one method per stage, a message in, a message out."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import final
 from fedcalib.errors import InputError, WireError
 from fedcalib.secagg.client_steps import (
     UNSIGNED,
-    Circle,
     ClientState,
-    Progress,
-    Session,
+    Neighbourhood,
+    SetupState,
+    SlotProgress,
+    check_confirmations,
     check_latest,
     check_present,
     check_turn,
     check_view,
-    check_votes,
     check_words,
     hash_of,
     mask,
     open_boxes,
-    open_session,
     record,
     request_binding,
     reveal,
     share,
+    start_setup,
 )
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import (
@@ -41,7 +41,7 @@ from fedcalib.secagg.messages import (
     survivors_statement,
 )
 from fedcalib.secagg.roster import unpack
-from fedcalib.secagg.setup import Directory, Identity, Plan, Policy
+from fedcalib.secagg.setup import Directory, MinimumTerms, SetupPlan, SigningIdentity
 from fedcalib.types import Words
 
 
@@ -54,33 +54,33 @@ class Client:
     holds secrets.
     """
 
-    def __init__(self, identity: Identity, directory: Directory, policy: Policy | None = None) -> None:
+    def __init__(self, identity: SigningIdentity, directory: Directory, terms: MinimumTerms | None = None) -> None:
         if directory.keys.get(identity.name) != identity.public:
             raise InputError(
                 f"Expected the directory to hold the identity key of site {identity.name!r}, found another or none; "
-                "give every site the same directory."
+                "use the same directory at every site."
             )
         self._identity = identity
         self._directory = directory
-        self._policy = policy or Policy()
+        self._terms = terms or MinimumTerms()
         self._state = ClientState(identity.name)
 
     def to_json(self) -> str:
-        """Write what the client remembers as JSON text; it holds secrets."""
+        """Write the client's state as JSON text; it holds secrets."""
         return self._state.to_json()
 
     @classmethod
     def from_json(
-        cls, text: str | bytes, identity: Identity, directory: Directory, policy: Policy | None = None
+        cls, text: str | bytes, identity: SigningIdentity, directory: Directory, terms: MinimumTerms | None = None
     ) -> Client:
-        """Go on where a client stopped."""
-        client = cls(identity, directory, policy)
+        """Continue from a saved state."""
+        client = cls(identity, directory, terms)
         client._state = ClientState.from_json(text)
         if client._state.name != identity.name:
             raise WireError(f"Expected the state of site {identity.name!r}, found that of {client._state.name!r}.")
         return client
 
-    def keys(self, plan: Plan) -> Advert:
+    def keys(self, plan: SetupPlan) -> Advert:
         """Stage 1: draw fresh keys for a plan and sign their public halves."""
         session = self._state.session
         if session is not None and session.plan == plan:
@@ -88,10 +88,10 @@ class Client:
         if session is not None and (session.plan.run != plan.run or session.plan.setup >= plan.setup):
             raise ProtocolError(
                 f"Expected a later setup of run {session.plan.run!r} than {session.plan.setup}, found setup "
-                f"{plan.setup} of run {plan.run!r}; count setups up, and keep one client a run."
+                f"{plan.setup} of run {plan.run!r}; count setups up, and use one client per run."
             )
-        self._policy.accept(plan)
-        session = open_session(plan, self._identity)
+        self._terms.accept(plan)
+        session = start_setup(plan, self._identity)
         self._state = replace(self._state, session=session)
         return session.advert
 
@@ -102,14 +102,14 @@ class Client:
         if session.circle is not None and session.sealed is not None:
             _check_same(session.circle.roster, roster, "roster")
             return session.sealed
-        self._policy.accept_roster(session.plan, view.size)
+        self._terms.accept_roster(session.plan, view.size)
         check_view(session.plan, view, roster, session.advert, self._directory)
         session, sealed = share(session, view, roster, self._identity)
         self._state = replace(self._state, session=session)
         return sealed
 
     def recall(self, request: MaskRequest) -> MaskedVector | None:
-        """Find the reply that was already given to a request; None if its vector has yet to be worked out."""
+        """The reply that was already sent to a request; None if its vector has yet to be computed."""
         session, circle = self._shared()
         _check_same(circle.roster, request.roster, "roster")
         progress = _progress(session, request.slot)
@@ -121,7 +121,7 @@ class Client:
         return progress.masked
 
     def mask(self, request: MaskRequest, words: Words) -> MaskedVector:
-        """Stage 3: mask a vector for one slot; a vector given later for the same request is ignored."""
+        """Stage 3: mask a vector for one slot; a later vector for the same request is ignored."""
         earlier = self.recall(request)
         if earlier is not None:
             return earlier
@@ -129,21 +129,21 @@ class Client:
         slot = session.plan.slots[request.slot]
         secret = session.secrets[request.slot]
         check_words(words, slot)
-        check_turn(self._state.history, slot, self._policy.renewed)
+        check_turn(self._state.history, slot, self._terms.renewed)
         present = unpack(request.members, circle.size)
         check_present(session.plan, circle, self._identity.name, present, "masked vectors")
         if secret is None:
-            raise ProtocolError(f"Expected unused masks for step {slot.step}, found them used; ask for a new setup.")
-        held = open_boxes(circle, request, present)
+            raise ProtocolError(f"Expected unused masks for step {slot.step}, found them used; start a new setup.")
+        shares = open_boxes(circle, request, present)
         binding = request_binding(session.plan, request)
         vector = mask(words, secret, circle, request.slot, present, binding=binding)
         masked = MaskedVector(binding, request.slot, circle.place, vector, UNSIGNED)
         masked = replace(masked, signature=self._identity.sign(masked.statement))
-        self._advance(request.slot, Progress(binding, request.members, held, masked), confirmed=False)
+        self._advance(request.slot, SlotProgress(binding, request.members, shares, masked), confirmed=False)
         return masked
 
     def confirm(self, message: Survivors) -> Confirmation:
-        """Stage 4: sign the survivor set; only the first one that a slot is given."""
+        """Stage 4: sign the survivor set of a slot; any other set for the same slot is refused."""
         session, circle, progress = self._masked(message.slot, message.binding)
         if progress.confirmation is not None:
             _check_same(progress.survivors, message.survivors, "survivor set")
@@ -170,15 +170,15 @@ class Client:
         check_latest(self._state.history, session.plan.slots[request.slot])
         alive = unpack(progress.survivors, circle.size)
         statement = survivors_statement(request.binding, progress.survivors)
-        check_votes(session.plan, circle, request.votes, statement, alive=alive, directory=self._directory)
+        check_confirmations(session.plan, circle, request.votes, statement, alive=alive, directory=self._directory)
         seeds, keys = reveal(circle, request.slot, progress, alive)
         unmasking = Unmasking(request.binding, request.slot, circle.place, seeds, keys, UNSIGNED)
         unmasking = replace(unmasking, signature=self._identity.sign(unmasking.statement))
         self._advance(request.slot, replace(progress, held=(), unmasking=unmasking), confirmed=True)
         return unmasking
 
-    def _advance(self, at: int, progress: Progress, confirmed: bool) -> None:
-        """Note how far a slot has come; its masks are used, so its secrets are forgotten."""
+    def _advance(self, at: int, progress: SlotProgress, confirmed: bool) -> None:
+        """Save the progress of a slot; its masks are used, so its secrets are deleted."""
         session = self._session()
         session = replace(
             session,
@@ -188,18 +188,18 @@ class Client:
         history = record(self._state.history, session.plan.slots[at], confirmed)
         self._state = replace(self._state, session=session, history=history)
 
-    def _session(self) -> Session:
+    def _session(self) -> SetupState:
         if self._state.session is None:
             raise ProtocolError("Expected a plan first, found a later message; start with the stage of keys.")
         return self._state.session
 
-    def _shared(self) -> tuple[Session, Circle]:
+    def _shared(self) -> tuple[SetupState, Neighbourhood]:
         session = self._session()
         if session.circle is None:
             raise ProtocolError("Expected a roster first, found a later message; go through the stage of shares.")
         return session, session.circle
 
-    def _masked(self, slot: int, binding: bytes) -> tuple[Session, Circle, Progress]:
+    def _masked(self, slot: int, binding: bytes) -> tuple[SetupState, Neighbourhood, SlotProgress]:
         session, circle = self._shared()
         progress = _progress(session, slot)
         if progress is None:
@@ -208,7 +208,7 @@ class Client:
         return session, circle, progress
 
 
-def _progress(session: Session, slot: int) -> Progress | None:
+def _progress(session: SetupState, slot: int) -> SlotProgress | None:
     if slot >= len(session.plan.slots):
         raise ProtocolError(f"Expected one of the plan's {len(session.plan.slots)} slots, found slot {slot}.")
     return session.progress[slot]
@@ -218,5 +218,5 @@ def _check_same(before: bytes | None, now: bytes, what: str) -> None:
     if before != now:
         raise ProtocolError(
             f"Expected the {what} that this client already answered for, found another; it answers for one only. "
-            "Abort the step and ask again as a new attempt, with fresh masks and fresh noise."
+            "Abort the step and retry it as a new attempt, with fresh masks and fresh noise."
         )

@@ -1,10 +1,9 @@
-"""What a client remembers between messages: frozen, JSON-able, and without what it no longer needs.
+"""What a client saves between messages, and the steps from one saved state to the next.
 
-Which attempts at which steps a client answered: what keeps one vector out of two different sums.
-
-A client's part of the setup: drawing keys, checking the roster, sharing secrets.
-
-A client's part of one sum: masking its vector, and choosing which shares to reveal.
+`ClientState` holds only what later messages need; its field names are the saved format. The functions below follow
+the stages of `Client`: which attempts at which steps were answered (this keeps one vector out of two different sums),
+the setup (drawing keys, checking the roster, sharing secrets), and one sum (masking the vector, choosing which shares
+to reveal).
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ from fedcalib.secagg.messages import (
     BOX_SIZE,
     Advert,
     Confirmation,
-    Entry,
     MaskedVector,
     MaskRequest,
+    NeighbourConfirmation,
     Pledge,
+    RosterEntry,
     RosterView,
     SealedShares,
     Unmasking,
-    Vote,
 )
-from fedcalib.secagg.roster import binding_of, require_around, require_overall, root_of, roster_hash, seed_hash
-from fedcalib.secagg.setup import SIGNATURE_SIZE, Directory, Graph, Identity, Plan, Slot
+from fedcalib.secagg.roster import binding_of, require_neighbourhood, require_overall, root_of, roster_hash, seed_hash
+from fedcalib.secagg.setup import SIGNATURE_SIZE, Directory, NeighbourGraph, SetupPlan, SigningIdentity, Slot
 from fedcalib.types import Words
 
 
 @final
 @dataclass(frozen=True)
-class Secret:
-    """A client's own two secrets of a slot: the masking key and the self-mask seed."""
+class SlotSecrets:
+    """A client's own two secrets of a slot: the private masking key and the self-mask seed."""
 
     key: bytes
     seed: bytes
@@ -71,8 +70,8 @@ class Neighbour:
 
 @final
 @dataclass(frozen=True)
-class Circle:
-    """A client's place in the roster and the neighbours around it; `own` are its shares of its own seeds, by slot."""
+class Neighbourhood:
+    """A client's place in the roster and its neighbours; `own` holds its shares of its own seeds, by slot."""
 
     roster: bytes
     size: int
@@ -83,8 +82,8 @@ class Circle:
 
 @final
 @dataclass(frozen=True)
-class Held:
-    """The two shares that a client holds of a neighbour's secrets; it will reveal at most one of them."""
+class HeldShares:
+    """A client's shares of the two secrets of one neighbour; it will reveal at most one of them."""
 
     place: int
     key: bytes
@@ -93,12 +92,12 @@ class Held:
 
 @final
 @dataclass(frozen=True)
-class Progress:
-    """How far a slot has come since its vector was masked; each later reply replaces what only earlier ones needed."""
+class SlotProgress:
+    """The replies of a slot since its vector was masked; a later reply deletes what only earlier ones needed."""
 
     binding: bytes
     members: bytes
-    held: tuple[Held, ...]
+    held: tuple[HeldShares, ...]
     masked: MaskedVector | None
     survivors: bytes | None = None
     confirmation: Confirmation | None = None
@@ -107,22 +106,22 @@ class Progress:
 
 @final
 @dataclass(frozen=True)
-class Session:
+class SetupState:
     """One setup and the slots that it prepared."""
 
-    plan: Plan
+    plan: SetupPlan
     advert: Advert
     encryption: bytes | None
-    secrets: tuple[Secret | None, ...]
-    progress: tuple[Progress | None, ...]
-    circle: Circle | None = None
+    secrets: tuple[SlotSecrets | None, ...]
+    progress: tuple[SlotProgress | None, ...]
+    circle: Neighbourhood | None = None
     sealed: SealedShares | None = None
 
 
 @final
 @dataclass(frozen=True)
-class Asked:
-    """The latest attempt at a step that this client answered, and whether it ever confirmed one."""
+class AnsweredStep:
+    """The latest attempt at a step that this client answered, and whether it ever confirmed an attempt at it."""
 
     step: int
     attempt: int
@@ -132,43 +131,42 @@ class Asked:
 @final
 @dataclass(frozen=True)
 class ClientState:
-    """Everything a client must find again after a restart, but for its identity."""
+    """Everything that a client needs after a restart, except its identity."""
 
     kind: ClassVar[str] = "secagg.client_state"
 
     name: str
-    session: Session | None = None
-    history: tuple[Asked, ...] = ()
+    session: SetupState | None = None
+    history: tuple[AnsweredStep, ...] = ()
 
     def to_json(self) -> str:
-        """Write the state as JSON text; it holds secrets, so keep the file to its owner."""
+        """Write the state as JSON text; it holds secrets, so only its owner may read the file."""
         return codec.dumps(self.kind, self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read the state from JSON text."""
         return codec.loads(cls.kind, cls, text)
 
 
-def check_turn(history: Sequence[Asked], slot: Slot, renewed: bool) -> None:
-    """Refuse a slot that was answered or overtaken, or whose step was confirmed and is not asked with fresh noise."""
+def check_turn(history: Sequence[AnsweredStep], slot: Slot, renewed: bool) -> None:
+    """Refuse a slot that was answered or overtaken, or a confirmed step that is not retried with fresh noise."""
     last = _last(history, slot.step)
     if last is None:
         return
     if slot.attempt <= last.attempt:
         raise ProtocolError(
             f"Expected attempt {last.attempt + 1} or later at step {slot.step}, found attempt {slot.attempt}, which "
-            "was answered under another roster or overtaken; ask again as a new attempt, with fresh masks."
+            "was answered under another roster or overtaken; retry it as a new attempt, with fresh masks."
         )
     if last.confirmed and not renewed:
         raise PolicyError(
             f"Expected step {slot.step} once, found attempt {slot.attempt} after attempt {last.attempt} was confirmed. "
-            "Two sums over different survivors can be subtracted from each other, so this needs a model that adds "
-            "fresh noise to every attempt and pays for it; otherwise start a new run."
+            "Two sums over different survivors can be subtracted from each other, so this needs a privacy model that "
+            "adds fresh noise to every attempt and pays for it; otherwise start a new run."
         )
 
 
-def check_latest(history: Sequence[Asked], slot: Slot) -> None:
+def check_latest(history: Sequence[AnsweredStep], slot: Slot) -> None:
     """Refuse to go on with an attempt that a later one has overtaken."""
     last = _last(history, slot.step)
     if last is None or slot.attempt != last.attempt:
@@ -178,46 +176,47 @@ def check_latest(history: Sequence[Asked], slot: Slot) -> None:
         )
 
 
-def record(history: Sequence[Asked], slot: Slot, confirmed: bool) -> tuple[Asked, ...]:
-    """Note an answer; that a step was confirmed is never forgotten."""
+def record(history: Sequence[AnsweredStep], slot: Slot, confirmed: bool) -> tuple[AnsweredStep, ...]:
+    """Add an answer to the history; that a step was ever confirmed is never forgotten."""
     last = _last(history, slot.step)
-    sticky = confirmed or (last is not None and last.confirmed)
-    return (*(asked for asked in history if asked is not last), Asked(slot.step, slot.attempt, sticky))
+    ever_confirmed = confirmed or (last is not None and last.confirmed)
+    others = (answered for answered in history if answered is not last)
+    return (*others, AnsweredStep(slot.step, slot.attempt, ever_confirmed))
 
 
-def _last(history: Sequence[Asked], step: int) -> Asked | None:
-    return next((asked for asked in history if asked.step == step), None)
+def _last(history: Sequence[AnsweredStep], step: int) -> AnsweredStep | None:
+    return next((answered for answered in history if answered.step == step), None)
 
 
 UNSIGNED = bytes(SIGNATURE_SIZE)
 
 
-def open_session(plan: Plan, identity: Identity) -> Session:
+def start_setup(plan: SetupPlan, identity: SigningIdentity) -> SetupState:
     """Draw an encryption key for the setup, a masking key and a seed for every slot, and sign the public halves."""
     encryption = KeyPair()
     pairs = [KeyPair() for _ in plan.slots]
     seeds = [secrets.token_bytes(SECRET_SIZE) for _ in plan.slots]
     pledges = tuple(Pledge(pair.public, seed_hash(seed)) for pair, seed in zip(pairs, seeds, strict=True))
     advert = Advert(plan.digest, identity.name, encryption.public, pledges, UNSIGNED)
-    return Session(
+    return SetupState(
         plan=plan,
         advert=replace(advert, signature=identity.sign(advert.statement)),
         encryption=encryption.private,
-        secrets=tuple(Secret(pair.private, seed) for pair, seed in zip(pairs, seeds, strict=True)),
+        secrets=tuple(SlotSecrets(pair.private, seed) for pair, seed in zip(pairs, seeds, strict=True)),
         progress=(None,) * len(plan.slots),
     )
 
 
-def hash_of(plan: Plan, view: RosterView) -> bytes:
+def hash_of(plan: SetupPlan, view: RosterView) -> bytes:
     """Work out the hash of the roster from a client's view of it."""
     leaves = {entry.place: entry.advert.leaf for entry in view.entries}
     return roster_hash(plan, view.size, root_of(view.size, leaves, view.proof))
 
 
-def check_view(plan: Plan, view: RosterView, roster: bytes, own: Advert, directory: Directory) -> None:
+def check_view(plan: SetupPlan, view: RosterView, roster: bytes, own: Advert, directory: Directory) -> None:
     """Refuse a neighbourhood that is not the roster's, lacks this client, or holds keys that its sites did not sign."""
     places = tuple(entry.place for entry in view.entries)
-    if places != Graph(view.size, plan.neighbours(view.size), roster).around(view.place):
+    if places != NeighbourGraph(view.size, plan.neighbours(view.size), roster).neighbourhood(view.place):
         raise ProtocolError("Expected the neighbours that the roster's hash gives, found others chosen by the server.")
     if next(entry.advert for entry in view.entries if entry.place == view.place) != own:
         raise ProtocolError(f"Expected this client's own keys at place {view.place}, found others; they were swapped.")
@@ -230,23 +229,25 @@ def check_view(plan: Plan, view: RosterView, roster: bytes, own: Advert, directo
     _check_distinct(view.entries)
 
 
-def check_advert(plan: Plan, advert: Advert, directory: Directory) -> None:
+def check_advert(plan: SetupPlan, advert: Advert, directory: Directory) -> None:
     """Refuse keys for another plan, or that the named site did not sign."""
     if advert.plan != plan.digest or len(advert.pledges) != len(plan.slots):
         raise ProtocolError(
-            f"Expected keys of site {advert.name!r} for this plan, found keys for another; ask for its keys again."
+            f"Expected keys of site {advert.name!r} for this plan, found keys for another; request its keys again."
         )
     directory.verify(advert.name, advert.statement, advert.signature)
 
 
-def _check_distinct(entries: Sequence[Entry]) -> None:
+def _check_distinct(entries: Sequence[RosterEntry]) -> None:
     keys = [entry.advert.encryption for entry in entries]
     keys += [pledge.key for entry in entries for pledge in entry.advert.pledges]
     if len(set(keys)) != len(keys):
         raise ProtocolError("Expected a fresh key for every site and slot, found one used twice.")
 
 
-def share(session: Session, view: RosterView, roster: bytes, identity: Identity) -> tuple[Session, SealedShares]:
+def share(
+    session: SetupState, view: RosterView, roster: bytes, identity: SigningIdentity
+) -> tuple[SetupState, SealedShares]:
     """Share both secrets of every slot among the neighbourhood, sealed for each neighbour."""
     dealt = _deal(session, view)
     pair = KeyPair(session.encryption)
@@ -262,20 +263,20 @@ def share(session: Session, view: RosterView, roster: bytes, identity: Identity)
     sealed = SealedShares(roster, view.place, tuple(boxes), UNSIGNED)
     sealed = replace(sealed, signature=identity.sign(sealed.statement))
     own = tuple(seed for _, seed in dealt[view.place])
-    circle = Circle(roster, view.size, view.place, tuple(neighbours), own)
+    circle = Neighbourhood(roster, view.size, view.place, tuple(neighbours), own)
     # The encryption key can go: every key that it leads to has been derived.
     return replace(session, encryption=None, circle=circle, sealed=sealed), sealed
 
 
-def _deal(session: Session, view: RosterView) -> dict[int, list[tuple[bytes, bytes]]]:
-    """Give each place, slot by slot, its share of the masking key and its share of the seed."""
+def _deal(session: SetupState, view: RosterView) -> dict[int, list[tuple[bytes, bytes]]]:
+    """For each place, slot by slot, its share of the masking key and its share of the seed."""
     hidden = [part for secret in session.secrets if secret is not None for part in (secret.key, secret.seed)]
     places = [entry.place for entry in view.entries]
-    shares = split(hidden, session.plan.around(view.size), [place + 1 for place in places])
+    shares = split(hidden, session.plan.neighbourhood_threshold(view.size), [place + 1 for place in places])
     return {place: list(zip(row[::2], row[1::2], strict=True)) for place, row in zip(places, shares, strict=True)}
 
 
-def check_present(plan: Plan, circle: Circle, name: str, present: Set[int], stage: str) -> None:
+def check_present(plan: SetupPlan, circle: Neighbourhood, name: str, present: Set[int], stage: str) -> None:
     """Refuse a set of sites that lacks this client or is too small around it or as a whole."""
     if circle.place not in present:
         raise ProtocolError(
@@ -283,16 +284,18 @@ def check_present(plan: Plan, circle: Circle, name: str, present: Set[int], stag
             "start a new attempt instead of leaving out a site that answered."
         )
     names = {circle.place: name} | {neighbour.place: neighbour.name for neighbour in circle.neighbours}
-    require_around(name, sorted(names), present, names, needed=plan.around(circle.size), stage=stage)
-    require_overall(len(present), plan.overall(circle.size), circle.size, (), stage)
+    require_neighbourhood(
+        name, sorted(names), present, names, needed=plan.neighbourhood_threshold(circle.size), stage=stage
+    )
+    require_overall(len(present), plan.roster_threshold(circle.size), circle.size, (), stage)
 
 
-def members_of(circle: Circle, present: Set[int]) -> list[Neighbour]:
+def members_of(circle: Neighbourhood, present: Set[int]) -> list[Neighbour]:
     """List the neighbours that are in a set."""
     return [neighbour for neighbour in circle.neighbours if neighbour.place in present]
 
 
-def open_boxes(circle: Circle, request: MaskRequest, present: Set[int]) -> tuple[Held, ...]:
+def open_boxes(circle: Neighbourhood, request: MaskRequest, present: Set[int]) -> tuple[HeldShares, ...]:
     """Open the shares that the neighbours sealed for this client."""
     neighbours = members_of(circle, present)
     if len(request.boxes) != BOX_SIZE * len(neighbours):
@@ -302,30 +305,32 @@ def open_boxes(circle: Circle, request: MaskRequest, present: Set[int]) -> tuple
     return tuple(_open(neighbour, request, at) for at, neighbour in enumerate(neighbours))
 
 
-def _open(neighbour: Neighbour, request: MaskRequest, at: int) -> Held:
+def _open(neighbour: Neighbour, request: MaskRequest, at: int) -> HeldShares:
     try:
         text = unseal(neighbour.opener, request.slot, request.boxes[at * BOX_SIZE : (at + 1) * BOX_SIZE])
     except ProtocolError as error:
         raise ProtocolError(
             f"Expected shares that site {neighbour.name!r} sealed for this client, found some that do not open; "
-            "they were changed on the way or belong to another slot. Ask for a new setup."
+            "they were changed on the way or belong to another slot. Start a new setup."
         ) from error
-    return Held(neighbour.place, text[:SHARE_SIZE], text[SHARE_SIZE:])
+    return HeldShares(neighbour.place, text[:SHARE_SIZE], text[SHARE_SIZE:])
 
 
-def mask(words: Words, secret: Secret, circle: Circle, slot: int, present: Set[int], *, binding: bytes) -> bytes:
+def mask(
+    words: Words, secret: SlotSecrets, circle: Neighbourhood, slot: int, present: Set[int], *, binding: bytes
+) -> bytes:
     """Add the client's own mask and one mask for every neighbour that takes part."""
     total = MaskedSum(words)
     total.add(seed_key(secret.seed, binding, circle.place))
     pair = KeyPair(secret.key)
     for neighbour in members_of(circle, present):
         key = pair_key(pair.agree(neighbour.keys[slot]), binding, circle.place, neighbour.place)
-        total.toward(key, circle.place, neighbour.place)
+        total.add_pair_mask(key, circle.place, neighbour.place)
     return total.words.astype("<u8", copy=False).tobytes()
 
 
 def check_words(words: Words, slot: Slot) -> None:
-    """Refuse a vector that is not what the slot was planned for."""
+    """Refuse a vector of another type or length than the slot was planned for."""
     if words.dtype != np.uint64 or words.shape != (slot.length,):
         raise InputError(
             f"Expected {slot.length} words of uint64 for step {slot.step}, found {words.dtype} of shape {words.shape}; "
@@ -333,37 +338,43 @@ def check_words(words: Words, slot: Slot) -> None:
         )
 
 
-def request_binding(plan: Plan, request: MaskRequest) -> bytes:
-    """Name the sum that a request asks for."""
+def request_binding(plan: SetupPlan, request: MaskRequest) -> bytes:
+    """The hash that names the sum of a request: run, step, attempt, roster and members."""
     return binding_of(plan, request.roster, request.slot, request.members)
 
 
-def check_votes(
-    plan: Plan, circle: Circle, votes: Sequence[Vote], statement: bytes, *, alive: Set[int], directory: Directory
+def check_confirmations(
+    plan: SetupPlan,
+    circle: Neighbourhood,
+    votes: Sequence[NeighbourConfirmation],
+    statement: bytes,
+    *,
+    alive: Set[int],
+    directory: Directory,
 ) -> None:
     """Refuse unless a threshold of the neighbourhood, this client included, signed the same survivors."""
     names = {neighbour.place: neighbour.name for neighbour in members_of(circle, alive)}
-    others = plan.around(circle.size) - 1
+    others = plan.neighbourhood_threshold(circle.size) - 1
     for vote in votes[:others]:
         if vote.place not in names:
-            raise ProtocolError(
-                f"Expected confirmations from surviving neighbours, found one from place {vote.place}, which is none."
-            )
+            raise ProtocolError(f"Expected confirmations from surviving neighbours, found place {vote.place}.")
         directory.verify(names[vote.place], statement, vote.signature)
     if len(votes) < others:
         raise ProtocolError(
             f"Expected {others} neighbours to confirm the same survivors, found {len(votes)}; nothing is revealed. "
-            "The server must show the same set to everyone, or abort the step and ask again."
+            "The server must show the same set to everyone, or abort the step and retry it."
         )
 
 
-def reveal(circle: Circle, slot: int, progress: Progress, alive: Set[int]) -> tuple[bytes, bytes]:
-    """Give the seed shares of the survivors and the key shares of the lost, each in ascending order of places."""
+def reveal(circle: Neighbourhood, slot: int, progress: SlotProgress, alive: Set[int]) -> tuple[bytes, bytes]:
+    """The seed shares of the survivors and the key shares of the lost members, each in ascending order of places."""
     seeds = dict(_seeds(circle, slot, progress.held, alive))
     keys = [held.key for held in progress.held if held.place not in alive]
     return b"".join(seeds[place] for place in sorted(seeds)), b"".join(keys)
 
 
-def _seeds(circle: Circle, slot: int, held: Sequence[Held], alive: Set[int]) -> Iterator[tuple[int, bytes]]:
+def _seeds(
+    circle: Neighbourhood, slot: int, held: Sequence[HeldShares], alive: Set[int]
+) -> Iterator[tuple[int, bytes]]:
     yield circle.place, circle.own[slot]
     yield from ((shares.place, shares.seed) for shares in held if shares.place in alive)

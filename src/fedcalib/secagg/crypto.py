@@ -1,4 +1,4 @@
-"""What secure aggregation raises beyond the package's own errors.
+"""The cryptography of secure aggregation, and the error that its checks raise.
 
     FedcalibError
     ├── WireError          (fedcalib.errors) a message or a saved state does not decode
@@ -8,17 +8,13 @@
 
 A handler that raises has changed nothing: the same object may go on with the next message.
 
-One hash for everything that is signed, bound or compared.
-
-X25519 key agreement, HKDF and authenticated encryption, as the protocol uses them.
-
-Masks: ChaCha20 keystreams read as 64-bit words and added modulo 2^64.
-
-Shamir's secret sharing over a prime field, for secrets of 32 bytes.
-
-A secret is the value at zero of a random polynomial of degree threshold - 1; a share is its value at a client's point.
-Fewer shares than the threshold are independent of the secret. The prime is the smallest above 2^256, so that every
-32 bytes are a field element.
+- `digest` is the one hash for everything that is signed, bound or compared.
+- `KeyPair`, `derive`, `seal` and `unseal` are X25519 key agreement, HKDF and authenticated encryption.
+- `MaskedSum` adds and subtracts masks: ChaCha20 keystreams read as 64-bit words, modulo 2^64.
+- `split` and `LagrangeBasis` are Shamir's secret sharing over a prime field, for secrets of 32 bytes. A secret is the
+  value at zero of a random polynomial of degree threshold - 1; a share is its value at a client's point. Fewer shares
+  than the threshold are independent of the secret. The prime is the smallest above 2^256, so that every 32 bytes are
+  a field element.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ class ProtocolError(FedcalibError):
     """A message is well formed, but forged, repeated, out of turn or against the protocol."""
 
 
-SIZE = 32
+HASH_SIZE = 32
 _DOMAIN = b"fedcalib/secagg/1"
 
 
@@ -116,7 +112,7 @@ def _stretch(secret: bytes, size: int, label: str, *context: bytes | str | int) 
 
 
 def seal(key: bytes, position: int, text: bytes) -> bytes:
-    """Encrypt and authenticate; a key seals one text a position."""
+    """Encrypt and authenticate; a key seals one text per position."""
     return ChaCha20Poly1305(key).encrypt(position.to_bytes(12, "little"), text, None)
 
 
@@ -128,7 +124,7 @@ def unseal(key: bytes, position: int, box: bytes) -> bytes:
         raise ProtocolError("Expected shares sealed for this client, found some that do not open.") from error
 
 
-_PIECE = 1 << 13  # words; a piece and its keystream stay in the cache
+_CHUNK_WORDS = 1 << 13  # so that a chunk and its keystream stay in the cache
 
 
 def seed_key(seed: bytes, binding: bytes, place: int) -> bytes:
@@ -142,7 +138,7 @@ def pair_key(secret: bytes, binding: bytes, one: int, other: int) -> bytes:
 
 
 def keystream(key: bytes, words: int) -> Words:
-    """Stretch a key of 32 bytes to so many uniform words."""
+    """Stretch a key of 32 bytes to `words` uniform 64-bit words."""
     stream = MaskedSum(np.zeros(words, np.uint64))
     stream.add(key)
     return stream.words
@@ -150,37 +146,35 @@ def keystream(key: bytes, words: int) -> Words:
 
 @final
 class MaskedSum:
-    """A vector to which masks are added and from which they are taken off."""
+    """A vector of words modulo 2^64, to which the masks of keys are added and from which they are subtracted."""
 
     def __init__(self, words: Words) -> None:
         self.words: Words = words.copy()
-        self._zeros = memoryview(bytes(8 * min(_PIECE, len(words))))
+        self._zeros = memoryview(bytes(8 * min(_CHUNK_WORDS, len(words))))
         self._stream = bytearray(len(self._zeros) + 63)  # the cipher wants room for a block more
         self._mask = np.frombuffer(self._stream, "<u8", count=len(self._zeros) // 8)
 
     def add(self, key: bytes) -> None:
-        """Add the mask of a key."""
         self._apply(key, np.add)
 
     def subtract(self, key: bytes) -> None:
-        """Take off the mask of a key."""
         self._apply(key, np.subtract)
 
-    def toward(self, key: bytes, place: int, other: int) -> None:
-        """Add the mask that the client at `place` owes to the pair: the lower place adds, the higher one subtracts."""
+    def add_pair_mask(self, key: bytes, place: int, other: int) -> None:
+        """Apply the mask of the pair as the client at `place` does: the lower place adds, the higher one subtracts."""
         self._apply(key, np.add if place < other else np.subtract)
 
-    def against(self, key: bytes, place: int, other: int) -> None:
-        """Undo `toward`."""
+    def subtract_pair_mask(self, key: bytes, place: int, other: int) -> None:
+        """Undo `add_pair_mask`."""
         self._apply(key, np.subtract if place < other else np.add)
 
     def _apply(self, key: bytes, operation: np.ufunc) -> None:
         # The nonce may be constant because a key is derived for one vector and never used again.
         encryptor = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
-        for start in range(0, len(self.words), _PIECE):
-            piece = self.words[start : start + _PIECE]
-            encryptor.update_into(self._zeros[: 8 * len(piece)], self._stream)
-            operation(piece, self._mask[: len(piece)], out=piece)
+        for start in range(0, len(self.words), _CHUNK_WORDS):
+            chunk = self.words[start : start + _CHUNK_WORDS]
+            encryptor.update_into(self._zeros[: 8 * len(chunk)], self._stream)
+            operation(chunk, self._mask[: len(chunk)], out=chunk)
 
 
 PRIME = 2**256 + 297
@@ -189,16 +183,16 @@ SHARE_SIZE = 33
 
 
 def split(hidden: Sequence[bytes], threshold: int, points: Sequence[int]) -> list[list[bytes]]:
-    """Share several secrets among points so that any `threshold` of them give each back; one list of shares a point."""
+    """Split secrets so that any `threshold` points can rebuild each of them; returns one list of shares per point."""
     # All polynomials are evaluated at once, side by side in one long integer. Points are small, so there is room
-    # for them to grow without touching, and one reduction at the end is cheaper than one a step.
+    # for them to grow without touching, and one reduction at the end is cheaper than one per multiplication.
     room = -(-(PRIME.bit_length() + threshold * (max(points).bit_length() + 1)) // 8)
-    leading = [_abreast([secrets.randbelow(PRIME) for _ in hidden], room) for _ in range(threshold - 1)]
-    constant = _abreast([int.from_bytes(secret, "little") for secret in hidden], room)
-    return [_apart(_value(leading, constant, point), room, len(hidden)) for point in points]
+    leading = [_pack_side_by_side([secrets.randbelow(PRIME) for _ in hidden], room) for _ in range(threshold - 1)]
+    constant = _pack_side_by_side([int.from_bytes(secret, "little") for secret in hidden], room)
+    return [_unpack_side_by_side(_value(leading, constant, point), room, len(hidden)) for point in points]
 
 
-def _abreast(numbers: Sequence[int], room: int) -> int:
+def _pack_side_by_side(numbers: Sequence[int], room: int) -> int:
     return int.from_bytes(b"".join(number.to_bytes(room, "little") for number in numbers), "little")
 
 
@@ -209,25 +203,25 @@ def _value(leading: Sequence[int], constant: int, point: int) -> int:
     return value + constant
 
 
-def _apart(value: int, room: int, count: int) -> list[bytes]:
+def _unpack_side_by_side(value: int, room: int, count: int) -> list[bytes]:
     raw = value.to_bytes(room * count, "little")
     numbers = (int.from_bytes(raw[at : at + room], "little") for at in range(0, room * count, room))
     return [(number % PRIME).to_bytes(SHARE_SIZE, "little") for number in numbers]
 
 
 @final
-class Interpolation:
-    """The weights that take shares at some points to the secret; made once, used for many secrets."""
+class LagrangeBasis:
+    """The Lagrange weights at zero that turn shares at these points into the secret; computed once for many secrets."""
 
     def __init__(self, points: Sequence[int]) -> None:
         if len(set(points)) != len(points) or min(points, default=0) < 1:
             raise ProtocolError("Expected shares from different clients, found two of the same.")
-        everything = prod(points)
-        parts = [x * prod(y - x for y in points if y != x) % PRIME for x in points]
-        self._weights = [everything * inverse % PRIME for inverse in _inverses(parts)]
+        product = prod(points)
+        denominators = [x * prod(y - x for y in points if y != x) % PRIME for x in points]
+        self._weights = [product * inverse % PRIME for inverse in _inverses(denominators)]
 
     def secret(self, shares: Sequence[bytes]) -> bytes:
-        """Give back the secret behind shares in the order of the points."""
+        """Rebuild the secret from shares in the order of the points."""
         pairs = zip(self._weights, shares, strict=True)
         value = sum(weight * int.from_bytes(share, "little") for weight, share in pairs) % PRIME
         if value >> 8 * SECRET_SIZE:
@@ -236,7 +230,7 @@ class Interpolation:
 
 
 def _inverses(values: Sequence[int]) -> list[int]:
-    """Invert many field elements at the price of one inversion."""
+    """Invert many field elements with one modular inversion (Montgomery's trick)."""
     before = [1]
     for value in values:
         before.append(before[-1] * value % PRIME)

@@ -1,14 +1,15 @@
 """The messages of the four stages, in the order in which they are sent.
 
     stage             server to client     client to server
-    1 keys            Plan                 Advert
+    1 keys            SetupPlan            Advert
     2 shares          RosterView           SealedShares
     3 masked vectors  MaskRequest          MaskedVector
     4 unmask          Survivors            Confirmation
                       UnmaskRequest        Unmasking
 
-Stages 1 and 2 run once a setup, stages 3 and 4 once a slot. Places are positions in the roster, which is sorted by
-name; sets of places are bitmaps. Everything that a client sends is signed under its identity.
+Stages 1 and 2 run once per setup, stages 3 and 4 once per slot. Places are positions in the roster, which is sorted
+by name; sets of places are bitmaps. Everything that a client sends is signed under its identity. The names of the
+fields and of the kinds are what is sent, so they cannot change.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from typing import ClassVar, final
 import numpy as np
 
 from fedcalib.errors import FedcalibError, WireError
-from fedcalib.secagg.crypto import KEY_SIZE, SHARE_SIZE, SIZE, TAG_SIZE, digest
+from fedcalib.secagg.crypto import HASH_SIZE, KEY_SIZE, SHARE_SIZE, TAG_SIZE, digest
 from fedcalib.secagg.setup import SIGNATURE_SIZE, Message, check_name, require, require_size
 from fedcalib.types import Words
 
 BOX_SIZE = 2 * SHARE_SIZE + TAG_SIZE
-MOST_CLIENTS = 1 << 16
+MAX_CLIENTS = 1 << 16
 
 
 @final
 @dataclass(frozen=True)
 class Pledge:
-    """What a client makes public about one slot: its masking key, and the hash of its self-mask seed."""
+    """What a client publishes about one slot: its public masking key, and the hash of its self-mask seed."""
 
     key: bytes
     seed: bytes
@@ -51,17 +52,16 @@ class Advert(Message):
     signature: bytes
 
     def check(self) -> None:
-        """Check the name and the sizes of keys and hashes."""
         try:
             check_name(self.name)
         except FedcalibError as error:
             raise WireError(f"Expected keys of a named site. {error}") from error
-        require_size(self.plan, SIZE, "the hash of a plan")
+        require_size(self.plan, HASH_SIZE, "the hash of a plan")
         require_size(self.encryption, KEY_SIZE, "an encryption key")
         require_size(self.signature, SIGNATURE_SIZE, "a signature")
         for pledge in self.pledges:
             require_size(pledge.key, KEY_SIZE, "a masking key")
-            require_size(pledge.seed, SIZE, "the hash of a seed")
+            require_size(pledge.seed, HASH_SIZE, "the hash of a seed")
 
     @cached_property
     def statement(self) -> bytes:
@@ -77,7 +77,7 @@ class Advert(Message):
 
 @final
 @dataclass(frozen=True)
-class Entry:
+class RosterEntry:
     """One line of the roster: a place and the keys of the site there."""
 
     place: int
@@ -93,12 +93,11 @@ class RosterView(Message):
 
     size: int
     place: int
-    entries: tuple[Entry, ...]
+    entries: tuple[RosterEntry, ...]
     proof: bytes
 
     def check(self) -> None:
-        """Check that places are within the roster and ascending."""
-        require(2 <= self.size <= MOST_CLIENTS, f"a roster of 2 to {MOST_CLIENTS} sites", str(self.size))
+        require(2 <= self.size <= MAX_CLIENTS, f"a roster of 2 to {MAX_CLIENTS} sites", str(self.size))
         places = [entry.place for entry in self.entries]
         require(places == sorted(set(places)), "roster places in ascending order", "another order")
         require(all(place < self.size for place in [*places, self.place]), "places within the roster", "one beyond")
@@ -117,10 +116,9 @@ class SealedShares(Message):
     signature: bytes
 
     def check(self) -> None:
-        """Check sizes."""
-        require_size(self.roster, SIZE, "the hash of a roster")
+        require_size(self.roster, HASH_SIZE, "the hash of a roster")
         require_size(self.signature, SIGNATURE_SIZE, "a signature")
-        require(all(len(box) % BOX_SIZE == 0 for box in self.boxes), "boxes of one size a slot", "another size")
+        require(all(len(box) % BOX_SIZE == 0 for box in self.boxes), "boxes of one size per slot", "another size")
 
     @property
     def statement(self) -> bytes:
@@ -141,8 +139,7 @@ class MaskRequest(Message):
     boxes: bytes
 
     def check(self) -> None:
-        """Check sizes."""
-        require_size(self.roster, SIZE, "the hash of a roster")
+        require_size(self.roster, HASH_SIZE, "the hash of a roster")
         require(len(self.boxes) % BOX_SIZE == 0, f"boxes of {BOX_SIZE} bytes", "another size")
 
 
@@ -160,8 +157,7 @@ class MaskedVector(Message):
     signature: bytes
 
     def check(self) -> None:
-        """Check sizes."""
-        require_size(self.binding, SIZE, "a binding")
+        require_size(self.binding, HASH_SIZE, "a binding")
         require_size(self.signature, SIGNATURE_SIZE, "a signature")
         require(len(self.vector) % 8 == 0, "whole words of 8 bytes", f"{len(self.vector)} bytes")
 
@@ -188,19 +184,18 @@ class Survivors(Message):
     survivors: bytes
 
     def check(self) -> None:
-        """Check sizes."""
-        require_size(self.binding, SIZE, "a binding")
+        require_size(self.binding, HASH_SIZE, "a binding")
 
 
 def survivors_statement(binding: bytes, survivors: bytes) -> bytes:
-    """Give the hash that clients sign to confirm a survivor set; it is the same for all of them."""
+    """The hash that clients sign to confirm a survivor set; it is the same for all of them."""
     return digest("survivors", binding, survivors)
 
 
 @final
 @dataclass(frozen=True)
 class Confirmation(Message):
-    """Stage 4: a client's signature on the survivor set; it signs one set a slot, ever."""
+    """Stage 4: a client's signature on the survivor set; it signs one set per slot, ever."""
 
     kind: ClassVar[str] = "secagg.confirmation"
 
@@ -210,14 +205,13 @@ class Confirmation(Message):
     signature: bytes
 
     def check(self) -> None:
-        """Check sizes."""
-        require_size(self.binding, SIZE, "a binding")
+        require_size(self.binding, HASH_SIZE, "a binding")
         require_size(self.signature, SIGNATURE_SIZE, "a signature")
 
 
 @final
 @dataclass(frozen=True)
-class Vote:
+class NeighbourConfirmation:
     """A neighbour's confirmation as the server passes it on."""
 
     place: int
@@ -227,19 +221,18 @@ class Vote:
 @final
 @dataclass(frozen=True)
 class UnmaskRequest(Message):
-    """Stage 4: enough neighbours' confirmations that they all saw the same survivors."""
+    """Stage 4: the confirmations of enough neighbours, which prove that they all saw the same survivors."""
 
     kind: ClassVar[str] = "secagg.unmask_request"
 
     binding: bytes
     slot: int
-    votes: tuple[Vote, ...]
+    votes: tuple[NeighbourConfirmation, ...]
 
     def check(self) -> None:
-        """Check sizes, and that nobody votes twice."""
-        require_size(self.binding, SIZE, "a binding")
+        require_size(self.binding, HASH_SIZE, "a binding")
         places = [vote.place for vote in self.votes]
-        require(places == sorted(set(places)), "votes in ascending order of places, each once", "another order")
+        require(places == sorted(set(places)), "confirmations in ascending order of places, each once", "another order")
         for vote in self.votes:
             require_size(vote.signature, SIGNATURE_SIZE, "a signature")
 
@@ -259,8 +252,7 @@ class Unmasking(Message):
     signature: bytes
 
     def check(self) -> None:
-        """Check sizes."""
-        require_size(self.binding, SIZE, "a binding")
+        require_size(self.binding, HASH_SIZE, "a binding")
         require_size(self.signature, SIGNATURE_SIZE, "a signature")
         whole = len(self.seeds) % SHARE_SIZE == 0 and len(self.keys) % SHARE_SIZE == 0
         require(whole, f"shares of {SHARE_SIZE} bytes", "another size")

@@ -1,14 +1,11 @@
-"""Sets of places in the roster, and the bitmaps that carry them.
+"""The roster of a setup: whose keys arrived, in which order, and who is whose neighbour.
 
-The hashes that tie every reply to one run, step, attempt and roster.
-
-A hash tree over the roster, so that a client can check its neighbours' places without reading everyone's keys.
-
-A proof lists, from left to right, the hashes of the largest subtrees that hold none of the known leaves.
-
-Refusing to go on with too few sites, in words that say who is missing and what to do.
-
-The server's roster: whose keys arrived, in which order, and who is whose neighbour.
+- `pack` and `unpack` write sets of places as bitmaps.
+- `roster_hash` and `binding_of` are the hashes that tie every reply to one run, step, attempt and roster.
+- `HashTree` lets a client check its neighbours' places without reading everyone's keys. A proof lists, from left to
+  right, the hashes of the largest subtrees that hold none of the known leaves.
+- `require_neighbourhood` and `require_overall` refuse to go on with too few sites, and name those that are missing.
+- `Roster` is the server's view of the whole.
 """
 
 from __future__ import annotations
@@ -20,13 +17,13 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import TooFewClients, WireError
-from fedcalib.secagg.crypto import SIZE, ProtocolError, digest
-from fedcalib.secagg.messages import Advert, Entry, RosterView
-from fedcalib.secagg.setup import Directory, Graph, Plan
+from fedcalib.secagg.crypto import HASH_SIZE, ProtocolError, digest
+from fedcalib.secagg.messages import Advert, RosterEntry, RosterView
+from fedcalib.secagg.setup import Directory, NeighbourGraph, SetupPlan
 
 
 def pack(places: Iterable[int], size: int) -> bytes:
-    """Write a set of places in a roster of so many as one bit each."""
+    """Write a set of places in a roster of `size` sites as a bitmap."""
     bits = np.zeros(size, np.uint8)
     bits[list(places)] = 1
     return np.packbits(bits, bitorder="little").tobytes()
@@ -42,25 +39,25 @@ def unpack(bitmap: bytes, size: int) -> frozenset[int]:
     return frozenset(np.flatnonzero(bits[:size]).tolist())
 
 
-def roster_hash(plan: Plan, size: int, root: bytes) -> bytes:
-    """Name a roster: the plan (and so the run), how many sites, and the root over their keys."""
+def roster_hash(plan: SetupPlan, size: int, root: bytes) -> bytes:
+    """The hash that names a roster: the plan (and so the run), the number of sites, and the root over their keys."""
     return digest("roster", plan.digest, size, root)
 
 
-def binding_of(plan: Plan, roster: bytes, slot: int, members: bytes) -> bytes:
-    """Name one sum: run, step, attempt, roster, and the members who take part."""
-    asked = plan.slots[slot]
-    return digest("binding", plan.run, asked.step, asked.attempt, roster, slot, members)
+def binding_of(plan: SetupPlan, roster: bytes, slot: int, members: bytes) -> bytes:
+    """The hash that names one sum: run, step, attempt, roster, and the members who take part."""
+    planned = plan.slots[slot]
+    return digest("binding", plan.run, planned.step, planned.attempt, roster, slot, members)
 
 
 def seed_hash(seed: bytes) -> bytes:
-    """Commit to a self-mask seed, so that a rebuilt one can be told from a wrong one."""
+    """The published commitment to a self-mask seed, against which a rebuilt seed is checked."""
     return digest("seed", seed)
 
 
 @final
-class Tree:
-    """The tree over a list of leaf hashes."""
+class HashTree:
+    """A hash tree over a list of leaf hashes."""
 
     def __init__(self, leaves: Sequence[bytes]) -> None:
         self._size = len(leaves)
@@ -77,7 +74,7 @@ class Tree:
         return node
 
     def proof(self, places: Sequence[int]) -> bytes:
-        """Give what a reader who knows the leaves at these sorted places needs to find the root."""
+        """The hashes from which a reader who knows the leaves at these sorted places can compute the root."""
         return b"".join(self._missing(places, 0, self._size))
 
     def _missing(self, places: Sequence[int], start: int, stop: int) -> Iterator[bytes]:
@@ -90,17 +87,19 @@ class Tree:
 
 
 def root_of(size: int, leaves: Mapping[int, bytes], proof: bytes) -> bytes:
-    """Find the root of a tree of so many leaves from some of them and a proof."""
-    if len(proof) % SIZE:
-        raise ProtocolError(f"Expected a proof of whole hashes of {SIZE} bytes, found {len(proof)} bytes.")
-    hashes = iter([proof[at : at + SIZE] for at in range(0, len(proof), SIZE)])
-    root = _climb(sorted(leaves), leaves, hashes, 0, size)
+    """Compute the root of a tree of `size` leaves from some of them and a proof."""
+    if len(proof) % HASH_SIZE:
+        raise ProtocolError(f"Expected a proof of whole hashes of {HASH_SIZE} bytes, found {len(proof)} bytes.")
+    hashes = iter([proof[at : at + HASH_SIZE] for at in range(0, len(proof), HASH_SIZE)])
+    root = _rebuild_root(sorted(leaves), leaves, hashes, 0, size)
     if next(hashes, None) is not None:
         raise ProtocolError("Expected a proof that fits the roster, found hashes left over.")
     return root
 
 
-def _climb(places: Sequence[int], leaves: Mapping[int, bytes], hashes: Iterator[bytes], start: int, stop: int) -> bytes:
+def _rebuild_root(
+    places: Sequence[int], leaves: Mapping[int, bytes], hashes: Iterator[bytes], start: int, stop: int
+) -> bytes:
     if not _any_within(places, start, stop):
         node = next(hashes, None)
         if node is None:
@@ -109,8 +108,8 @@ def _climb(places: Sequence[int], leaves: Mapping[int, bytes], hashes: Iterator[
     if stop - start == 1:
         return leaves[start]
     middle = _middle(start, stop)
-    left = _climb(places, leaves, hashes, start, middle)
-    return digest("node", left, _climb(places, leaves, hashes, middle, stop))
+    left = _rebuild_root(places, leaves, hashes, start, middle)
+    return digest("node", left, _rebuild_root(places, leaves, hashes, middle, stop))
 
 
 def _middle(start: int, stop: int) -> int:
@@ -124,27 +123,27 @@ def _any_within(places: Sequence[int], start: int, stop: int) -> bool:
 
 
 _ADVICE = (
-    "The step is aborted and nothing can be read. Bring the missing sites back and ask the step again as a new attempt "
+    "The step is aborted and nothing can be read. Bring the missing sites back and retry the step as a new attempt "
     "(fresh masks, fresh noise), or plan with a lower quorum."
 )
-_MOST_NAMED = 10
+_MAX_NAMES_LISTED = 10
 
 
-def require_around(
-    centre: str, around: Sequence[int], present: Set[int], names: Mapping[int, str], *, needed: int, stage: str
+def require_neighbourhood(
+    centre: str, places: Sequence[int], present: Set[int], names: Mapping[int, str], *, needed: int, stage: str
 ) -> None:
     """Abort unless enough of a neighbourhood is present to rebuild the secrets of the site at its centre."""
-    missing = [names[place] for place in around if place not in present]
-    left = len(around) - len(missing)
+    missing = [names[place] for place in places if place not in present]
+    left = len(places) - len(missing)
     if left < needed:
         raise TooFewClients(
-            f"Expected at least {needed} of the {len(around)} sites around {centre!r} at the stage of {stage}, "
+            f"Expected at least {needed} of the {len(places)} sites around {centre!r} at the stage of {stage}, "
             f"found {left}; missing: {_listed(missing)}. {_ADVICE}"
         )
 
 
 def require_overall(present: int, needed: int, total: int, missing: Sequence[str], stage: str) -> None:
-    """Abort unless enough of the whole roster is present for a sum to hide anyone."""
+    """Abort unless enough of the whole roster is present for a sum to hide its members."""
     if present < needed:
         who = f"; missing: {_listed(missing)}" if missing else ""
         raise TooFewClients(
@@ -153,37 +152,37 @@ def require_overall(present: int, needed: int, total: int, missing: Sequence[str
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(map(repr, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES_LISTED
+    return ", ".join(map(repr, names[:_MAX_NAMES_LISTED])) + (f" and {more} more" if more > 0 else "")
 
 
 @final
 class Roster:
     """All sites that sent keys, sorted by name."""
 
-    def __init__(self, plan: Plan, adverts: Iterable[Advert]) -> None:
+    def __init__(self, plan: SetupPlan, adverts: Iterable[Advert]) -> None:
         self.plan = plan
         self.adverts: Sequence[Advert] = sorted(adverts, key=lambda advert: advert.name)
         self.names = {place: advert.name for place, advert in enumerate(self.adverts)}
         self.size = len(self.adverts)
-        self._tree = Tree([advert.leaf for advert in self.adverts])
+        self._tree = HashTree([advert.leaf for advert in self.adverts])
         self.hash = roster_hash(plan, self.size, self._tree.root)
-        graph = Graph(self.size, plan.neighbours(self.size), self.hash)
-        self.around = [graph.around(place) for place in range(self.size)]
-        self.threshold = plan.around(self.size)
+        graph = NeighbourGraph(self.size, plan.neighbours(self.size), self.hash)
+        self.neighbourhoods = [graph.neighbourhood(place) for place in range(self.size)]
+        self.threshold = plan.neighbourhood_threshold(self.size)
 
     def view(self, place: int) -> RosterView:
         """Show a client its neighbourhood and prove that it belongs to the whole."""
-        entries = tuple(Entry(other, self.adverts[other]) for other in self.around[place])
-        return RosterView(self.size, place, entries, self._tree.proof(self.around[place]))
+        entries = tuple(RosterEntry(other, self.adverts[other]) for other in self.neighbourhoods[place])
+        return RosterView(self.size, place, entries, self._tree.proof(self.neighbourhoods[place]))
 
     def neighbours(self, place: int, among: Set[int]) -> list[int]:
-        """List a client's neighbours within a set, without itself, in ascending order."""
-        return [other for other in self.around[place] if other in among and other != place]
+        """A client's neighbours within a set, without itself, in ascending order."""
+        return [other for other in self.neighbourhoods[place] if other in among and other != place]
 
     def rank(self, place: int, neighbour: int) -> int:
-        """Say how many neighbours of a client come before this one."""
-        return bisect_left(self.around[place], neighbour) - (neighbour > place)
+        """The position of a neighbour among the neighbours of a client."""
+        return bisect_left(self.neighbourhoods[place], neighbour) - (neighbour > place)
 
     def verify(self, place: int, statement: bytes, signature: bytes, directory: Directory) -> None:
         """Refuse a message that the site at a place did not sign."""
@@ -194,8 +193,8 @@ class Roster:
     def require(self, centres: Iterable[int], present: Set[int], stage: str) -> None:
         """Abort unless enough sites are present as a whole and around each of the centres."""
         missing = [name for place, name in self.names.items() if place not in present]
-        require_overall(len(present), self.plan.overall(self.size), self.size, missing, stage)
+        require_overall(len(present), self.plan.roster_threshold(self.size), self.size, missing, stage)
         for place in sorted(centres):
-            require_around(
-                self.names[place], self.around[place], present, self.names, needed=self.threshold, stage=stage
+            require_neighbourhood(
+                self.names[place], self.neighbourhoods[place], present, self.names, needed=self.threshold, stage=stage
             )

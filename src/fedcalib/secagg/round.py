@@ -1,6 +1,7 @@
-"""Rebuilding just the secrets that are needed to take the leftover masks off a sum.
+"""The server of one sum: stages 3 and 4 of the protocol for one slot.
 
-The server of one sum: stages 3 and 4 of the protocol for one slot.
+`Round` collects the replies. `Recovery` then rebuilds just the secrets that are needed to subtract the masks that are
+left in the sum.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import WireError
-from fedcalib.secagg.crypto import SHARE_SIZE, Interpolation, KeyPair, MaskedSum, ProtocolError, pair_key, seed_key
+from fedcalib.secagg.crypto import SHARE_SIZE, KeyPair, LagrangeBasis, MaskedSum, ProtocolError, pair_key, seed_key
 from fedcalib.secagg.messages import (
     BOX_SIZE,
     Confirmation,
     MaskedVector,
     MaskRequest,
+    NeighbourConfirmation,
     SealedShares,
     Survivors,
     Unmasking,
     UnmaskRequest,
-    Vote,
     survivors_statement,
 )
 from fedcalib.secagg.roster import Roster, binding_of, pack, seed_hash, unpack
@@ -32,7 +33,7 @@ from fedcalib.types import Words
 
 @final
 class Recovery:
-    """The unmasking of one slot: what was revealed, and the weights that turn shares into secrets."""
+    """The unmasking of one slot: the revealed shares, and the weights that turn them into secrets."""
 
     def __init__(self, roster: Roster, slot: int, members: Set[int], alive: Set[int]) -> None:
         self._roster = roster
@@ -40,68 +41,70 @@ class Recovery:
         self._members = members
         self._alive = alive
         self._shares: dict[int, dict[int, bytes]] = {}
-        self._weights: dict[tuple[int, ...], Interpolation] = {}
+        self._weights: dict[tuple[int, ...], LagrangeBasis] = {}
 
-    def owed(self, place: int) -> tuple[list[int], list[int]]:
-        """Say whose seed shares and whose key shares a client reveals."""
-        around = [other for other in self._roster.around[place] if other in self._members]
-        return [other for other in around if other in self._alive], [o for o in around if o not in self._alive]
+    def expected_shares(self, place: int) -> tuple[list[int], list[int]]:
+        """Whose seed shares and whose key shares a client reveals: survivors' seeds, lost members' keys."""
+        members = [other for other in self._roster.neighbourhoods[place] if other in self._members]
+        return [other for other in members if other in self._alive], [o for o in members if o not in self._alive]
 
     def take(self, unmaskings: Iterable[Unmasking]) -> None:
-        """Sort revealed shares by whose secret they belong to."""
+        """Group revealed shares by the client whose secret they belong to."""
         self._shares = {place: {} for place in self._members}
         for unmasking in unmaskings:
-            for places, text in zip(self.owed(unmasking.place), (unmasking.seeds, unmasking.keys), strict=True):
+            for places, text in zip(
+                self.expected_shares(unmasking.place), (unmasking.seeds, unmasking.keys), strict=True
+            ):
                 for at, owner in enumerate(places):
                     self._shares[owner][unmasking.place] = text[at * SHARE_SIZE : (at + 1) * SHARE_SIZE]
 
     def unmask(self, total: Words, binding: bytes) -> Words:
-        """Take the survivors' own masks and the lost members' pair masks off a sum."""
+        """Subtract the survivors' own masks and the lost members' pair masks from a sum."""
         result = MaskedSum(total)
         for place in sorted(self._alive):
             result.subtract(seed_key(self._seed(place), binding, place))
         for place in sorted(self._members - self._alive):
-            self._forget(result, place, binding)
+            self._subtract_pair_masks(result, place, binding)
         return result.words
 
-    def _forget(self, result: MaskedSum, lost: int, binding: bytes) -> None:
+    def _subtract_pair_masks(self, result: MaskedSum, lost: int, binding: bytes) -> None:
         pair = KeyPair(self._key(lost))
         for other in self._roster.neighbours(lost, self._alive):
             common = pair.agree(self._roster.adverts[other].pledges[self._slot].key)
-            result.against(pair_key(common, binding, other, lost), other, lost)
+            result.subtract_pair_mask(pair_key(common, binding, other, lost), other, lost)
 
     def _seed(self, place: int) -> bytes:
         seed = self._rebuild(place)
         if seed_hash(seed) != self._roster.adverts[place].pledges[self._slot].seed:
-            raise self._wrong(place, "self-mask seed")
+            raise self._mismatch(place, "self-mask seed")
         return seed
 
     def _key(self, place: int) -> bytes:
         key = self._rebuild(place)
         if KeyPair(key).public != self._roster.adverts[place].pledges[self._slot].key:
-            raise self._wrong(place, "masking key")
+            raise self._mismatch(place, "masking key")
         return key
 
     def _rebuild(self, place: int) -> bytes:
         shares: Mapping[int, bytes] = self._shares[place]
         holders = tuple(sorted(shares)[: self._roster.threshold])
         if holders not in self._weights:
-            self._weights[holders] = Interpolation([holder + 1 for holder in holders])
+            self._weights[holders] = LagrangeBasis([holder + 1 for holder in holders])
         return self._weights[holders].secret([shares[holder] for holder in holders])
 
-    def _wrong(self, place: int, what: str) -> ProtocolError:
+    def _mismatch(self, place: int, what: str) -> ProtocolError:
         holders = sorted(self._shares[place])[: self._roster.threshold]
         names = ", ".join(repr(self._roster.names[holder]) for holder in holders)
         return ProtocolError(
             f"Expected the shares of site {self._roster.names[place]!r} to rebuild its {what}, found that they do not: "
             f"one of {names}, or the site itself, sent a wrong one. Nothing was read; leave the faulty site out and "
-            "ask the step again as a new attempt."
+            "retry the step as a new attempt."
         )
 
 
 @final
 @dataclass(frozen=True)
-class Total:
+class SurvivorSum:
     """The sum of the survivors' vectors modulo 2^64, and who they are."""
 
     words: Words
@@ -111,14 +114,14 @@ class Total:
 @final
 @dataclass(frozen=True)
 class RoundState:
-    """A round as it is saved."""
+    """A round as it is saved; the field names are the saved format."""
 
     slot: int
     members: bytes
     masked: bytes
     total: bytes
     survivors: bytes | None
-    votes: tuple[Vote, ...]
+    votes: tuple[NeighbourConfirmation, ...]
     unmaskings: tuple[Unmasking, ...]
 
 
@@ -135,11 +138,11 @@ class Round:
         self._total: Words = np.zeros(roster.plan.slots[slot].length, np.uint64)
         self._masked: set[int] = set()
         self._survivors: bytes | None = None
-        self._votes: dict[int, bytes] = {}
+        self._confirmations: dict[int, bytes] = {}
         self._unmaskings: dict[int, Unmasking] = {}
 
     def requests(self, sealed: Mapping[int, SealedShares]) -> dict[str, MaskRequest]:
-        """Stage 3: ask every member for its masked vector, and pass on what its neighbours sealed for it."""
+        """Stage 3: request every member's masked vector, and pass on what its neighbours sealed for it."""
         bitmap = pack(self._members, self._roster.size)
         return {
             self._roster.names[place]: MaskRequest(self._roster.hash, self.slot, bitmap, self._boxes(sealed, place))
@@ -179,27 +182,31 @@ class Round:
     def accept_confirmation(self, message: Confirmation) -> None:
         """Stage 4: keep a survivor's signature on the set."""
         survivors = self._fixed()
-        self._check(message.binding, message.place, self._masked, self._votes)
+        self._check(message.binding, message.place, self._masked, self._confirmations)
         statement = survivors_statement(self.binding, survivors)
         self._roster.verify(message.place, statement, message.signature, self._directory)
-        self._votes[message.place] = message.signature
+        self._confirmations[message.place] = message.signature
 
     def close_confirmations(self) -> dict[str, UnmaskRequest]:
-        """Stage 4: show each survivor that enough of its neighbours confirmed, and ask for its shares."""
+        """Stage 4: prove to each survivor that enough of its neighbours confirmed, and request its shares."""
         self._fixed()
-        self._roster.require(self._members, self._votes.keys(), "confirmations")
-        return {self._roster.names[place]: self._unmask_request(place) for place in sorted(self._votes)}
+        self._roster.require(self._members, self._confirmations.keys(), "confirmations")
+        return {self._roster.names[place]: self._unmask_request(place) for place in sorted(self._confirmations)}
 
     def _unmask_request(self, place: int) -> UnmaskRequest:
-        # The client counts itself, so one vote fewer than the threshold is enough.
-        voters = self._roster.neighbours(place, self._votes.keys())[: self._roster.threshold - 1]
-        return UnmaskRequest(self.binding, self.slot, tuple(Vote(voter, self._votes[voter]) for voter in voters))
+        # The client counts itself, so one confirmation fewer than the threshold is enough.
+        neighbours = self._roster.neighbours(place, self._confirmations.keys())[: self._roster.threshold - 1]
+        return UnmaskRequest(
+            self.binding,
+            self.slot,
+            tuple(NeighbourConfirmation(other, self._confirmations[other]) for other in neighbours),
+        )
 
     def accept_unmasking(self, message: Unmasking) -> None:
         """Stage 4: keep a survivor's shares."""
         recovery = self._recovery()
-        self._check(message.binding, message.place, self._votes.keys(), self._unmaskings)
-        seeds, keys = recovery.owed(message.place)
+        self._check(message.binding, message.place, self._confirmations.keys(), self._unmaskings)
+        seeds, keys = recovery.expected_shares(message.place)
         if len(message.seeds) != SHARE_SIZE * len(seeds) or len(message.keys) != SHARE_SIZE * len(keys):
             raise ProtocolError(
                 f"Expected {len(seeds)} seed and {len(keys)} key shares from site "
@@ -208,13 +215,13 @@ class Round:
         self._roster.verify(message.place, message.statement, message.signature, self._directory)
         self._unmaskings[message.place] = message
 
-    def total(self) -> Total:
+    def total(self) -> SurvivorSum:
         """Read the sum, once enough shares are there."""
         recovery = self._recovery()
         self._roster.require(self._members, self._unmaskings.keys(), "unmasking")
         recovery.take(self._unmaskings.values())
         words = recovery.unmask(self._total, self.binding)
-        return Total(words, tuple(self._roster.names[place] for place in sorted(self._masked)))
+        return SurvivorSum(words, tuple(self._roster.names[place] for place in sorted(self._masked)))
 
     def _recovery(self) -> Recovery:
         alive = unpack(self._fixed(), self._roster.size)
@@ -234,26 +241,26 @@ class Round:
             raise ProtocolError(f"Expected one reply from site {self._roster.names[place]!r}, found a second.")
 
     def state(self) -> RoundState:
-        """Give what must be saved of the round."""
         return RoundState(
             slot=self.slot,
             members=pack(self._members, self._roster.size),
             masked=pack(self._masked, self._roster.size),
             total=self._total.astype("<u8", copy=False).tobytes(),
             survivors=self._survivors,
-            votes=tuple(Vote(place, signature) for place, signature in sorted(self._votes.items())),
+            votes=tuple(
+                NeighbourConfirmation(place, signature) for place, signature in sorted(self._confirmations.items())
+            ),
             unmaskings=tuple(unmasking for _, unmasking in sorted(self._unmaskings.items())),
         )
 
     @classmethod
     def restore(cls, roster: Roster, directory: Directory, state: RoundState) -> Round:
-        """Go on where a saved round stopped."""
         restored = cls(roster, directory, state.slot, unpack(state.members, roster.size))
         if len(state.total) != 8 * len(restored._total):
             raise WireError("Expected a saved sum of the plan's length, found another.")
         restored._total = np.frombuffer(state.total, "<u8").astype(np.uint64)
         restored._masked = set(unpack(state.masked, roster.size))
         restored._survivors = state.survivors
-        restored._votes = {vote.place: vote.signature for vote in state.votes}
+        restored._confirmations = {one.place: one.signature for one in state.votes}
         restored._unmaskings = {unmasking.place: unmasking for unmasking in state.unmaskings}
         return restored

@@ -13,17 +13,17 @@ from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import BOX_SIZE, Advert, MaskRequest, RosterView, SealedShares
 from fedcalib.secagg.roster import Roster
 from fedcalib.secagg.round import Round, RoundState
-from fedcalib.secagg.setup import Directory, Plan
+from fedcalib.secagg.setup import Directory, SetupPlan
 
 
 @final
 @dataclass(frozen=True)
 class ServerState:
-    """A server as it is saved."""
+    """A server as it is saved; the field names are the saved format."""
 
     kind: ClassVar[str] = "secagg.server_state"
 
-    plan: Plan
+    plan: SetupPlan
     adverts: tuple[Advert, ...]
     enrolled: bool
     sealed: tuple[SealedShares, ...]
@@ -35,12 +35,12 @@ class ServerState:
 class Server:
     """The server's side of one setup.
 
-    Send `plan` to every site, hand each reply to the `accept` method of its stage, and close the stage when no more
-    replies are awaited; closing gives the messages of the next one, by site. A reply that raises is as good as none:
-    count its site as dropped. Closing raises TooFewClients below the threshold and may be called again later.
+    Send `plan` to every site, pass each reply to the `accept` method of its stage, and close the stage when no more
+    replies are awaited; closing returns the messages of the next stage, by site. A reply that raises is as good as
+    none: count its site as dropped. Closing raises TooFewClients below the threshold and may be called again later.
     """
 
-    def __init__(self, plan: Plan, directory: Directory) -> None:
+    def __init__(self, plan: SetupPlan, directory: Directory) -> None:
         self.plan = plan
         self._directory = directory
         self._adverts: dict[str, Advert] = {}
@@ -79,7 +79,9 @@ class Server:
             raise ProtocolError(f"Expected one set of shares from site {roster.names[sealed.place]!r}, found a second.")
         roster.verify(sealed.place, sealed.statement, sealed.signature, self._directory)
         size = BOX_SIZE * len(self.plan.slots)
-        if len(sealed.boxes) != len(roster.around[sealed.place]) - 1 or any(len(box) != size for box in sealed.boxes):
+        if len(sealed.boxes) != len(roster.neighbourhoods[sealed.place]) - 1 or any(
+            len(box) != size for box in sealed.boxes
+        ):
             raise ProtocolError(
                 f"Expected a box of {size} bytes for each neighbour of site {roster.names[sealed.place]!r}, "
                 "found another number or size."
@@ -87,14 +89,14 @@ class Server:
         self._sealed[sealed.place] = sealed
 
     def close_shares(self) -> tuple[str, ...]:
-        """Stage 2: fix who may take part in the sums, and name them."""
+        """Stage 2: fix who may take part in the sums; returns their names."""
         roster = self._enrolled()
         roster.require(self._sealed.keys(), self._sealed.keys(), "shares")
         self._shared = True
         return tuple(roster.names[place] for place in sorted(self._sealed))
 
     def begin(self, step: int, attempt: int = 0, absent: Collection[str] = ()) -> dict[str, MaskRequest]:
-        """Stage 3: open a round, and ask its members for their vectors; `absent` leaves out sites known to be gone."""
+        """Stage 3: open a round and request its members' vectors; `absent` leaves out sites known to be gone."""
         roster, slot = self._enrolled(), self._slot(step, attempt)
         if not self._shared:
             raise ProtocolError("Expected the stage of shares to be closed before a sum; close it first.")
@@ -105,7 +107,6 @@ class Server:
         return self._rounds[slot].requests(self._sealed)
 
     def round(self, step: int, attempt: int = 0) -> Round:
-        """Find a round that has begun."""
         slot = self._slot(step, attempt)
         if slot not in self._rounds:
             raise ProtocolError(f"Expected a round for step {step} that has begun, found none; begin it first.")
@@ -123,7 +124,7 @@ class Server:
         raise InputError(f"Expected a planned step and attempt, found step {step}, attempt {attempt}; plan it first.")
 
     def to_json(self) -> str:
-        """Write the server's state as JSON text; it holds no client's secret that the server could not see."""
+        """Write the server's state as JSON text; it holds no secret that the server did not receive."""
         rounds = tuple(self._rounds[slot].state() for slot in sorted(self._rounds))
         state = ServerState(
             plan=self.plan,
@@ -137,7 +138,7 @@ class Server:
 
     @classmethod
     def from_json(cls, text: str | bytes, directory: Directory) -> Server:
-        """Go on where a server stopped."""
+        """Continue from a saved state."""
         state = codec.loads(ServerState.kind, ServerState, text)
         server = cls(state.plan, directory)
         server._adverts = {advert.name: advert for advert in state.adverts}

@@ -1,18 +1,15 @@
-"""What every message of the protocol can do.
+"""What server and clients agree on before any vector is sent: identities, the plan of a setup, and the mask graph.
 
-Who masks with whom: everyone with everyone up to 50 clients, a random k-regular graph beyond (Bell et al. 2020).
+`Message` is the common part of everything that is sent. `SetupPlan` is the first message: which sums the setup
+prepares, and how many sites must stay. `MinimumTerms` is what a client insists on, whatever plan the server proposes.
 
-The graph is a ring in random order where each client is joined to the k/2 next ones on either side. The order comes
-from the hash of the roster, so nobody picks neighbours and every client can work out its own.
+`SigningIdentity` and `Directory` decide who may sign. The directory reaches a site outside the protocol (by its
+operator, like an SSH known-hosts file). A server that swaps a key would have to sign for a name of the directory,
+and cannot.
 
-Who signs: long-lived Ed25519 identities, and the directory by which clients know each other.
-
-The directory reaches a site outside the protocol (by its operator, like an SSH known-hosts file). A server that
-swaps a key would have to sign for a name of the directory, and cannot.
-
-The public terms of a setup: which sums it prepares and how many sites must stay.
-
-What a client insists on, whatever the server proposes.
+`NeighbourGraph` decides who masks with whom: every pair up to 50 clients, a random k-regular graph beyond (Bell et
+al. 2020). That graph is a ring in random order where each client is joined to the k/2 next ones on either side. The
+order comes from the hash of the roster, so nobody picks neighbours and every client can work out its own.
 """
 
 from __future__ import annotations
@@ -50,7 +47,6 @@ class Message(ABC):
         """Raise WireError for fields that no honest sender would write."""
 
     def to_json(self) -> str:
-        """Write the message as JSON text."""
         return codec.dumps(self.kind, self)
 
     @classmethod
@@ -66,48 +62,55 @@ def require(condition: bool, expected: str, found: str) -> None:
 
 
 def require_size(raw: bytes, size: int, what: str) -> None:
-    """Raise WireError unless there are exactly so many bytes."""
+    """Raise WireError unless `raw` has exactly `size` bytes."""
     require(len(raw) == size, f"{size} bytes for {what}", str(len(raw)))
 
 
-COMPLETE_UP_TO = 50
-CORRUPT = Fraction(1, 5)  # clients that pool what they know with the server
-DROPPED = Fraction(1, 10)  # clients that fail during one sum
-SECRECY = Fraction(1, 2**40)  # chance that corrupt clients can rebuild anyone's secret
-FAILURE = Fraction(1, 2**10)  # chance that some neighbourhood then loses too many, and the step is asked again
+MAX_COMPLETE_GRAPH = 50
+CORRUPT_FRACTION = Fraction(1, 5)  # of the clients pool what they know with the server
+DROPPED_FRACTION = Fraction(1, 10)  # of the clients fail during one sum
+MAX_LEAK_PROBABILITY = Fraction(1, 2**40)  # that corrupt clients can rebuild anyone's secret
+MAX_ABORT_PROBABILITY = Fraction(1, 2**10)  # that some neighbourhood loses too many clients, and the step is retried
 
 
 def threshold(quorum: Fraction, sites: int) -> int:
-    """Say how many of so many sites are more than the quorum."""
+    """The smallest number of sites that is more than the quorum of `sites`."""
     return int(quorum * sites) + 1
 
 
 @lru_cache(maxsize=256)
 def degree(clients: int, quorum: Fraction) -> int:
-    """Find the fewest neighbours a client needs in a federation of this size.
+    """The smallest number of neighbours per client in a federation of this size.
 
     With a fifth of the clients corrupt, no neighbourhood holds a threshold of them but with probability 2^-40; with a
     tenth dropping out at random, none falls below the threshold but with probability 2^-10.
     """
-    if clients <= COMPLETE_UP_TO:
+    if clients <= MAX_COMPLETE_GRAPH:
         return max(clients - 1, 0)
     for k in range(2, clients - 1, 2):
         needed = threshold(quorum, k + 1)
-        secret = clients * _tail(clients - 1, int(CORRUPT * clients), k, needed) <= SECRECY
-        if secret and clients * _tail(clients - 1, int(DROPPED * clients), k, k - needed + 1) <= FAILURE:
+        secret = (
+            clients * _hypergeometric_tail(clients - 1, int(CORRUPT_FRACTION * clients), k, needed)
+            <= MAX_LEAK_PROBABILITY
+        )
+        if (
+            secret
+            and clients * _hypergeometric_tail(clients - 1, int(DROPPED_FRACTION * clients), k, k - needed + 1)
+            <= MAX_ABORT_PROBABILITY
+        ):
             return k
     return clients - 1
 
 
-def _tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
-    """Give the exact chance that at least so many of the drawn are marked."""
-    ways = sum(comb(marked, i) * comb(population - marked, drawn - i) for i in range(least, min(marked, drawn) + 1))
-    return Fraction(ways, comb(population, drawn))
+def _hypergeometric_tail(population: int, marked: int, sample: int, least: int) -> Fraction:
+    """The exact probability that a sample without replacement holds at least `least` marked members."""
+    ways = sum(comb(marked, i) * comb(population - marked, sample - i) for i in range(least, min(marked, sample) + 1))
+    return Fraction(ways, comb(population, sample))
 
 
 @final
-class Graph:
-    """The neighbourhoods of a roster of `size` clients with `k` neighbours each, in the order that a hash gives."""
+class NeighbourGraph:
+    """Who masks with whom in a roster of `size` clients with `k` neighbours each; the roster's hash gives the order."""
 
     def __init__(self, size: int, k: int, roster: bytes) -> None:
         self.size = size
@@ -117,8 +120,8 @@ class Graph:
             self._ring = _order(size, roster)
             self._position = np.argsort(self._ring)
 
-    def around(self, place: int) -> tuple[int, ...]:
-        """List a client's neighbourhood, itself included, in ascending order of places."""
+    def neighbourhood(self, place: int) -> tuple[int, ...]:
+        """The places of a client and its neighbours, in ascending order."""
         if self._complete:
             return tuple(range(self.size))
         offsets = np.arange(-(self.k // 2), self.k // 2 + 1)
@@ -131,11 +134,11 @@ def _order(size: int, roster: bytes) -> np.ndarray[tuple[int], np.dtype[np.intp]
 
 
 SIGNATURE_SIZE = 64
-LONGEST_NAME = 200
+MAX_NAME_LENGTH = 200
 
 
 @final
-class Identity:
+class SigningIdentity:
     """A site's name and the key that signs for it."""
 
     def __init__(self, name: str, private: bytes | None = None) -> None:
@@ -191,7 +194,6 @@ class Directory:
             ) from error
 
     def to_json(self) -> str:
-        """Write the directory as JSON text."""
         return json.dumps({name: base64.b64encode(key).decode() for name, key in sorted(self.keys.items())}, indent=1)
 
     @classmethod
@@ -206,12 +208,12 @@ class Directory:
 
 def check_name(name: str) -> None:
     """Refuse a name that is empty, very long, or not printable."""
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise InputError(f"Expected a printable name of 1 to {LONGEST_NAME} characters, found {name[:60]!r}.")
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        raise InputError(f"Expected a printable name of 1 to {MAX_NAME_LENGTH} characters, found {name[:60]!r}.")
 
 
-MOST_SLOTS = 4096
-LONGEST_VECTOR = 1 << 27  # words: one gibibyte
+MAX_SLOTS = 4096
+MAX_VECTOR_WORDS = 1 << 27  # words: one gibibyte
 
 
 @final
@@ -226,10 +228,10 @@ class Slot:
 
 @final
 @dataclass(frozen=True)
-class Plan(Message):
-    """What one setup prepares: its slots, the quorum of each neighbourhood, the fewest survivors of a sum.
+class SetupPlan(Message):
+    """Stage 1: what one setup prepares: its slots, the quorum of each neighbourhood, the fewest survivors of a sum.
 
-    `setup` counts the setups of a run. `degree` is the number of neighbours; None takes the rule of `graph.degree`.
+    `setup` counts the setups of a run. `degree` is the number of neighbours; None takes the rule of `degree` above.
     """
 
     kind: ClassVar[str] = "secagg.plan"
@@ -242,16 +244,15 @@ class Plan(Message):
     degree: int | None = None
 
     def check(self) -> None:
-        """Refuse terms that cannot make a protocol."""
         try:
             check_name(self.run)
         except FedcalibError as error:
             raise WireError(f"Expected a plan for a named run. {error}") from error
-        require(0 < len(self.slots) <= MOST_SLOTS, f"1 to {MOST_SLOTS} slots in a plan", str(len(self.slots)))
+        require(0 < len(self.slots) <= MAX_SLOTS, f"1 to {MAX_SLOTS} slots in a plan", str(len(self.slots)))
         pairs = {(slot.step, slot.attempt) for slot in self.slots}
         require(len(pairs) == len(self.slots), "each attempt at a step once in a plan", "one repeated")
-        fits = all(0 < slot.length <= LONGEST_VECTOR for slot in self.slots)
-        require(fits, f"vectors of 1 to {LONGEST_VECTOR} words", "another length")
+        fits = all(0 < slot.length <= MAX_VECTOR_WORDS for slot in self.slots)
+        require(fits, f"vectors of 1 to {MAX_VECTOR_WORDS} words", "another length")
         exact = isinstance(self.quorum, Fraction)
         require(
             exact and Fraction(1, 2) <= self.quorum < 1, "a quorum as a Fraction from 1/2 to below 1", str(self.quorum)
@@ -268,27 +269,35 @@ class Plan(Message):
         return digest("plan", self.run, self.setup, *quorum, self.floor, self.degree or 0, *flat)
 
     def neighbours(self, clients: int) -> int:
-        """Say how many neighbours a client has in a roster of this size."""
+        """The number of neighbours of each client in a roster of `clients`."""
         return min(degree(clients, self.quorum) if self.degree is None else self.degree, clients - 1)
 
-    def around(self, clients: int) -> int:
-        """Say how many of a neighbourhood, the client itself included, must stay for its secrets to be rebuilt."""
+    def neighbourhood_threshold(self, clients: int) -> int:
+        """How many of a neighbourhood, the client itself included, must stay for its secrets to be rebuilt."""
         return threshold(self.quorum, self.neighbours(clients) + 1)
 
-    def overall(self, clients: int) -> int:
-        """Say how many of the whole roster must be in a sum."""
+    def roster_threshold(self, clients: int) -> int:
+        """How many of the whole roster must be in a sum."""
         return max(self.floor, threshold(self.quorum, clients))
 
 
 @final
 @dataclass(frozen=True)
-class Policy:
+class MinimumTerms:
     """The weakest terms under which a client takes part.
 
-    `floor` is the fewest survivors, `quorum` the smallest share of a neighbourhood that can unmask (above 2/3 the
-    server cannot split the survivors even if it lies). `degree` is the fewest neighbours; None insists on the rule.
-    `renewed` says that each attempt at a step brings fresh noise and is paid for, so a step may be asked again after
-    this client confirmed an earlier attempt; without it the second answer could be subtracted from the first.
+    Parameters
+    ----------
+    floor
+        The fewest survivors of a sum.
+    quorum
+        The smallest fraction of a neighbourhood that can unmask. Above 2/3 the server cannot split the survivors even
+        if it lies.
+    degree
+        The fewest neighbours; None insists on the rule of `degree` above.
+    renewed
+        Each attempt at a step brings fresh noise and is paid for, so a step may be retried after this client
+        confirmed an earlier attempt. Without fresh noise the second answer could be subtracted from the first.
     """
 
     floor: int = 3
@@ -303,7 +312,7 @@ class Policy:
                 f"found {self.floor} and {self.quorum}."
             )
 
-    def accept(self, plan: Plan) -> None:
+    def accept(self, plan: SetupPlan) -> None:
         """Decline a plan whose terms are weaker than these."""
         if plan.floor < self.floor:
             raise PolicyError(
@@ -316,7 +325,7 @@ class Policy:
                 "raise the plan's quorum or change this site's policy."
             )
 
-    def accept_roster(self, plan: Plan, clients: int) -> None:
+    def accept_roster(self, plan: SetupPlan, clients: int) -> None:
         """Decline a roster that is too small or a graph that is too thin for it."""
         if clients < self.floor:
             raise PolicyError(f"Expected at least {self.floor} sites in the roster, found {clients}; wait for more.")
