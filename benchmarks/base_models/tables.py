@@ -57,7 +57,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     axes.plot(
         [row["beta"] for row in rows], [float(row["source_accuracy"]) for row in rows], "_", ms=16, label="source"
     )
-    axes.set(xlabel="beta: small means few classes a client", ylabel="test accuracy, %", title="Simple CNN, MNIST")
+    axes.set(xlabel="beta: small means few classes per client", ylabel="test accuracy, %", title="Simple CNN, MNIST")
     axes.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=110)

@@ -101,7 +101,7 @@ def against_ldp_libraries() -> list[dict[str, str]]:
     few = levels(scores[:PEER_CLIENTS], labels[:PEER_CLIENTS])
     multi_freq_ldpy(few)  # compiles
     peers = {"pure-ldp": pure_ldp, "multi-freq-ldpy": multi_freq_ldpy}
-    what = "local reports of a tree, seconds a client, LocalDP(5)"
+    what = "local reports of a tree, seconds per client, LocalDP(5)"
     return [_row(what, ours, name, best(partial(peer, few), 2) / PEER_CLIENTS) for name, peer in peers.items()]
 
 

@@ -50,7 +50,7 @@ def trained(federation: fc.Federation, case: dict[str, object], told: argparse.N
 
 
 def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Head]:
-    """Make every kind of head of the same secure sums; M_c = 100 virtual features a class, as in the source."""
+    """Make every kind of head of the same secure sums; M_c = 100 virtual features per class, as in the source."""
     width = scored.records.extra["features"].shape[1]
 
     def gaussians(power: float) -> ClassGaussians:
@@ -61,12 +61,12 @@ def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Head]
     return {
         "CCVR": Retrained(100, whitened=False, seed=seed).fit(plain, start),
         "CCVR, balanced": Retrained(100, balanced=True, whitened=False, seed=seed).fit(plain, start),
-        "CCVR, 1000 a class": Retrained(1000, whitened=False, seed=seed).fit(plain, start),
-        "CCVR, 1000 a class, whitened": Retrained(1000, seed=seed).fit(plain, start),
-        "CCVR, 1000 a class, whitened, Tukey 0.5": Retrained(1000, seed=seed).fit(tukey, None),
+        "CCVR, 1000 per class": Retrained(1000, whitened=False, seed=seed).fit(plain, start),
+        "CCVR, 1000 per class, whitened": Retrained(1000, seed=seed).fit(plain, start),
+        "CCVR, 1000 per class, whitened, Tukey 0.5": Retrained(1000, seed=seed).fit(tukey, None),
         "closed form": ClosedForm().fit(plain, None),
         "closed form, Tukey 0.5": ClosedForm().fit(tukey, None),
-        "CCVR, 1000 a class, whitened, epsilon 8 a record": private(scored, width, seed),
+        "CCVR, 1000 per class, whitened, epsilon 8 per record": private(scored, width, seed),
         "normalised afterwards": start.normalised,
         "oracle: real pooled features": oracle(model, scored.records, seed),
     }

@@ -12,7 +12,7 @@ from benchmarks.progress import Table
 HERE = Path(__file__).parent
 START, END = "<!-- tables start -->", "<!-- tables end -->"
 SETTING = ("data", "alpha", "base", "records", "rounds", "epochs", "batch")
-SHOWN = ("CCVR", "CCVR, 1000 a class, whitened", "closed form", "oracle: real pooled features")
+SHOWN = ("CCVR", "CCVR, 1000 per class, whitened", "closed form", "oracle: real pooled features")
 Row = dict[str, str]
 
 

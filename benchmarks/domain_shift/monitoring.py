@@ -1,4 +1,4 @@
-"""Watching scored flights by week at epsilon 1 a week: what is alarmed, what recalibrating changes, false alarms.
+"""Watching scored flights by week at epsilon 1 per week: what is alarmed, what recalibrating changes, false alarms.
 
 Run with `python -m benchmarks.domain_shift.monitoring`; writes weeks.csv and false_alarms.csv beside itself. The second
 permutes the days of all records, 200 times, watches each time, and counts the alarms; it goes on where it stopped.

@@ -26,7 +26,7 @@ METHODS: dict[str, tuple[fc.Method[fc.Calibrator], fc.UserGaussian]] = {
 
 
 def clients(number: int) -> fc.Federation:
-    """Over-confident logits, ten records a client."""
+    """Over-confident logits, ten records per client."""
     rng = np.random.default_rng(0)
     labels = rng.integers(10, size=10 * number)
     logits = rng.standard_normal((10 * number, 10), dtype=np.float32)

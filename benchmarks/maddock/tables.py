@@ -65,7 +65,7 @@ def methods_table(rows: Rows) -> str:
             ]
         )  # fmt: skip
     header = ["method", "setting", "networks", "runs", "cwECE %", "debiased %", "its rank", "NLL"]
-    return markdown([*header, "points of accuracy lost", "bytes a client", "seconds"], lines)
+    return markdown([*header, "points of accuracy lost", "bytes per client", "seconds"], lines)
 
 
 FIELDS = ("cwece", "debiased", "nll", "bytes", "seconds")

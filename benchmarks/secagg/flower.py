@@ -1,6 +1,6 @@
 """The peer: SecAgg+ put together from Flower's own published functions, in process and without its messages.
 
-The steps follow its client mod and its workflow: two P-384 key pairs a client, shares of the seed and of the first
+The steps follow its client mod and its workflow: two P-384 key pairs per client, shares of the seed and of the first
 private key, Fernet for the shares, masks from NumPy's legacy generator modulo 2^32. Serialising messages is left out,
 which is in Flower's favour.
 """

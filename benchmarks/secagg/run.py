@@ -48,7 +48,7 @@ def seconds(federation: Federation) -> float:
 
 
 def plain(count: int, length: int) -> tuple[int, float]:
-    """Sum the same vectors in the clear, over the same JSON: bytes a client, CPU seconds of client and server."""
+    """Sum the same vectors in the clear, over the same JSON: bytes per client, CPU seconds of client and server."""
     vector = np.arange(length, dtype=np.uint64)
     total = np.zeros(length, np.uint64)
     start = time.process_time()
