@@ -76,7 +76,9 @@ def measured(name: str, method: fc.Method[fc.Calibrator], privacy: fc.Privacy) -
 def main() -> int:
     with (HERE / "clients.csv").open("w", newline="") as file:
         sheet = csv.writer(file)
-        sheet.writerow(["method", "KiB per client", "messages", f"milliseconds of a client of {HALF // CLIENTS} records"])
+        sheet.writerow(
+            ["method", "KiB per client", "messages", f"milliseconds of a client of {HALF // CLIENTS} records"]
+        )
         sheet.writerows(measured(*contender) for contender in contenders())
     return 0
 
