@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcalib.estimation.trees import at_fit, consistent, covariance, isotonic, rising
+from fedcalib.estimation.trees import consistent, covariance, isotonic, nonnegative_leaves, variances_at_fit
 
 
 def design(arity: int, height: int) -> np.ndarray:
@@ -57,7 +57,7 @@ def test_variances_that_grow_with_counts_are_read_at_the_fit() -> None:
         variances = [4 * np.maximum(level, 1.0) for level in levels]
         first = consistent(levels, variances, 2)
         once.append(first.sum())
-        twice.append(consistent(levels, at_fit(first, levels, variances, 2), 2).sum())
+        twice.append(consistent(levels, variances_at_fit(first, levels, variances, 2), 2).sum())
     error = np.std(twice) / len(twice) ** 0.5
     assert truth.sum() - np.mean(once) > 5 * error
     assert abs(np.mean(twice) - truth.sum()) < 0.5 * (truth.sum() - np.mean(once))
@@ -65,21 +65,21 @@ def test_variances_that_grow_with_counts_are_read_at_the_fit() -> None:
 
 def test_alike_variances_stay_as_they_are() -> None:
     levels, alike = [np.array([3.0, 4.0]), np.arange(4.0)], [np.ones(1), np.full(4, 2.0)]
-    for kept, given_ in zip(at_fit(np.arange(4.0), levels, alike, 2), alike, strict=True):
+    for kept, given_ in zip(variances_at_fit(np.arange(4.0), levels, alike, 2), alike, strict=True):
         assert kept is given_
 
 
 def test_prefixes_of_a_thousand_leaves_are_as_sharp_as_theory_says() -> None:
-    # spread of a prefix at epsilon 1: raw binary tree about 30, flat leaves about 31
+    # standard deviation of a prefix at epsilon 1: raw binary tree about 30, flat leaves about 31
 
-    def spread(arity: int, height: int) -> float:
+    def deviation(arity: int, height: int) -> float:
         variance = [np.full(1, 2.0 * height**2)] * height
         prefixes = np.tri(arity**height)[4::7]
         return float(np.sqrt(np.diag(covariance(prefixes, variance, arity)).mean()))
 
-    assert spread(2, 10) == pytest.approx(16.4, rel=0.05)
-    assert spread(4, 5) == pytest.approx(13.0, rel=0.05)
-    assert spread(1024, 1) == pytest.approx(31.5, rel=0.05)
+    assert deviation(2, 10) == pytest.approx(16.4, rel=0.05)
+    assert deviation(4, 5) == pytest.approx(13.0, rel=0.05)
+    assert deviation(1024, 1) == pytest.approx(31.5, rel=0.05)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=40), st.integers(0, 10_000))
@@ -93,9 +93,9 @@ def test_isotonic_is_the_nearest_rising_sequence(values: list[float], seed: int)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=40))
-def test_rising_leaves_are_counts(values: list[float]) -> None:
+def test_nonnegative_leaves_are_counts(values: list[float]) -> None:
     leaves = np.array(values)
-    counted = rising(leaves)
+    counted = nonnegative_leaves(leaves)
     assert (counted >= 0).all()
     assert counted.sum() == pytest.approx(max(leaves.sum(), 0), abs=1e-9)
     if (leaves >= 0).all():

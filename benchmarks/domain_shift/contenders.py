@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from benchmarks.domain_shift.pool import BINS, LADDER, STEPS, Trials
-from fedcalib.estimation.roots import crossing_of_line, crossings_of_curves
+from fedcalib.estimation.roots import cubic_roots, linear_root
 from fedcalib.queries.shift import gaps_of
 from fedcalib.search import Interpolation
 from fedcalib.types import Floats, Ints
@@ -142,7 +142,7 @@ class AccTCurve(Tempering):
         gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in places], axis=1)
         curves = np.concatenate([(gaps[:, :1] + gaps[:, -1:]) / 2, np.diff(gaps, axis=1) / 2], axis=1)
         curves += trials.noise(1 / epsilon, len(places))
-        found = crossings_of_curves(np.log(np.array(places)), np.stack([gaps_of(curve) for curve in curves]))
+        found = cubic_roots(np.log(np.array(places)), np.stack([gaps_of(curve) for curve in curves]))
         return np.clip(np.exp(found), self.low, self.high)
 
 
@@ -160,7 +160,7 @@ class AccTLooks(Tempering):
         gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in self.places], axis=1)
         noisy = gaps + trials.noise(len(self.places) / epsilon, len(self.places))
         places, low, high = np.log(np.array(self.places)), log(self.low), log(self.high)
-        return np.exp([crossing_of_line(places, values, low, high) for values in noisy])
+        return np.exp([linear_root(places, values, low, high) for values in noisy])
 
 
 @final

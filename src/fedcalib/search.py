@@ -16,7 +16,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.estimation.roots import crossings_of_curves
+from fedcalib.estimation.roots import cubic_roots
 from fedcalib.method import Flow
 from fedcalib.types import Floats
 
@@ -210,7 +210,7 @@ class Interpolation(RootSearch):
         """Ask once and interpolate; the signs at the ends say whether there is a crossing."""
         places = self.within(low, high)
         values = yield from probe(places)
-        place = float(np.exp(crossings_of_curves(np.log(np.array(places)), values[None]))[0])
+        place = float(np.exp(cubic_roots(np.log(np.array(places)), values[None]))[0])
         if values[-1] <= 0 or values[0] >= 0:
             return Found(high if values[-1] <= 0 else low, True)
         return Found(min(max(place, low), high), False)

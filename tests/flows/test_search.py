@@ -14,7 +14,7 @@ from scipy.interpolate import PchipInterpolator
 
 from fedcalib.answer import Answer
 from fedcalib.errors import InputError
-from fedcalib.estimation.roots import crossings_of_curves
+from fedcalib.estimation.roots import cubic_roots
 from fedcalib.queries.class_tables import LabelCounts
 from fedcalib.search import Bisection, Found, GoldenSection, GridSearch, Interpolation, OnMagnitude
 
@@ -125,7 +125,7 @@ def test_a_cubic_crosses_between_the_signs_and_as_the_reference_does(
 ) -> None:
     values = np.cumsum([0.0, *rises]) - drop
     places = np.cumsum(np.random.default_rng(seed).uniform(0.1, 2.0, len(values)))
-    (found,) = crossings_of_curves(places, values[None])
+    (found,) = cubic_roots(places, values[None])
     if values[-1] <= 0 or values[0] >= 0:
         assert found == (places[-1] if values[-1] <= 0 else places[0])
         return
@@ -138,8 +138,8 @@ def test_a_cubic_crosses_between_the_signs_and_as_the_reference_does(
 def test_curves_are_crossed_row_by_row() -> None:
     places = np.array([0.0, 1.0, 2.5, 4.0])
     table = np.random.default_rng(0).normal(size=(20, 4)).cumsum(axis=1)
-    together = crossings_of_curves(places, table)
-    assert together.tolist() == [float(crossings_of_curves(places, row[None])[0]) for row in table]
+    together = cubic_roots(places, table)
+    assert together.tolist() == [float(cubic_roots(places, row[None])[0]) for row in table]
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=6, unique=True).map(sorted), st.floats(0.1, 10))

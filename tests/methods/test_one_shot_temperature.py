@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 import fedcalib as fc
 from fedcalib import metrics
 from fedcalib.answer import Answer
-from fedcalib.estimation.roots import crossing
+from fedcalib.estimation.roots import noisy_root
 from fedcalib.method import drive
 from fedcalib.records import softmax
 from tests.contract.subjects import federation
@@ -108,14 +108,14 @@ def test_noise_moves_it_little() -> None:
 
 
 @pytest.mark.parametrize("bracket", [(-1.4, 1.4), (0.2, 3.0), (-5.0, -1.0)])
-def test_crossing_works_on_any_bracket(bracket: tuple[float, float]) -> None:
+def test_noisy_root_works_on_any_bracket(bracket: tuple[float, float]) -> None:
     grid = np.linspace(*bracket, 8)
     for share in (0.2, 0.5, 0.9):
         root = bracket[0] + share * (bracket[1] - bracket[0])
-        assert crossing(grid, np.sinh(0.5 * (grid - root)), 0.0, 0.0) == pytest.approx(root, abs=0.01)
-    assert crossing(grid, np.full(8, 1.0), 0.0, 0.0) == pytest.approx(bracket[0])
-    assert crossing(grid, np.full(8, -1.0), 0.0, 0.0) == pytest.approx(bracket[1])
-    assert crossing(grid, np.zeros(8), 0.0, 0.7) == 0.7
+        assert noisy_root(grid, np.sinh(0.5 * (grid - root)), 0.0, 0.0) == pytest.approx(root, abs=0.01)
+    assert noisy_root(grid, np.full(8, 1.0), 0.0, 0.0) == pytest.approx(bracket[0])
+    assert noisy_root(grid, np.full(8, -1.0), 0.0, 0.0) == pytest.approx(bracket[1])
+    assert noisy_root(grid, np.zeros(8), 0.0, 0.7) == 0.7
 
 
 @pytest.mark.parametrize("bend", [0.0, 3e-286, 1e200])

@@ -57,7 +57,7 @@ def test_rows_learn_from_each_other_how_large_offsets_are() -> None:
 
 
 def test_one_group_is_the_posterior_mean_by_hand() -> None:
-    found = offsets(np.array([[3.0]]), np.array([[10.0]]), 5.0, sizes=(0.5,))
+    found = offsets(np.array([[3.0]]), np.array([[10.0]]), 5.0, deviations=(0.5,))
     told, pull = 10 / 15 * 10, 10 / 15 * 3
     gain = -0.5 * np.log(1 + 0.25 * told) + 0.5 * 0.25 * pull**2 / (1 + 0.25 * told)
     weight = np.exp(gain) / (1 + np.exp(gain))

@@ -28,7 +28,7 @@ from fedcalib.errors import InputError
 from fedcalib.estimation import score_rates as table_bins
 from fedcalib.estimation import score_rates as table_rates
 from fedcalib.estimation.score_rates import Bins, Estimates, checked_thresholds
-from fedcalib.estimation.score_table import CERTAIN, NEGATIVE, POSITIVE, SOMETHING, ScoreTable
+from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.types import Floats
@@ -136,7 +136,7 @@ class Curves(Artifact):
         """Take the given thresholds, or edges of cells that part the records about evenly, from 1 down to 0."""
         if thresholds is not None:
             return checked_thresholds(thresholds)
-        sums = np.concatenate([[0.0], np.cumsum(self.table.held.sum(axis=0))])
+        sums = np.concatenate([[0.0], np.cumsum(self.table.nonnegative.sum(axis=0))])
         places = np.searchsorted(sums, np.linspace(0, 1, _POINTS) * sums[-1])
         return np.unique(self.table.edges[np.concatenate([[0], places, [self.table.cells]])])[::-1]
 
@@ -159,9 +159,9 @@ class Curves(Artifact):
             "AUC and all that divides by their number is left out."
             for name, label in (("negatives", NEGATIVE), ("positives", POSITIVE))
             if (total := float(self.table.totals[label]))
-            <= max(CERTAIN * (doubt := float(self.table.doubts[label])), SOMETHING)
+            <= max(DETECTION_Z * (doubt := float(self.table.total_deviations[label])), MIN_RECORDS)
         ]
-        if np.count_nonzero(self.table.held.sum(axis=0)) == 1 and self.table.exact:
+        if np.count_nonzero(self.table.nonnegative.sum(axis=0)) == 1 and self.table.exact:
             said.append("All scores lie in one cell: the model does not rank, or the cells are too wide for it.")
         return tuple(said)
 

@@ -1,1 +1,1 @@
-"""Estimates from noisy sums: the metrics and fits that know how much noise their tables carry."""
+"""Estimates from noisy sums: metrics and fits that take the known variance of the privacy noise into account."""

@@ -1,11 +1,13 @@
-"""Where a rising function crosses zero, read off a few of its values.
+"""Where an increasing function crosses zero, from a few exact or noisy values of it.
 
-Where a noisy, rising curve crosses zero, given where such curves usually do.
+Four estimators, from the fewest assumptions about the noise to the most:
 
-Where a crowd's noisy vote turns from no to yes, by the shape that such votes have.
+- `linear_root` and `cubic_roots` interpolate values that are taken as exact.
+- `noisy_root` fits a polynomial to values with noise of a known variance, and returns the posterior mean of the root.
+- `ClientScoreSums` holds sums of per-client scores between -1 and 1. Such sums rise from one plateau to another; with
+  that parametric shape, a few noisy sums determine the root better than a polynomial through them does.
 
-Voters who each say something between -1 and 1, and change their minds around a place of their own, add up to a curve
-that climbs from one plateau to another. Knowing that much, a few noisy sums tell more than a free curve through them.
+Places are logarithms of inverse temperatures wherever a prior is used.
 """
 
 from __future__ import annotations
@@ -20,11 +22,17 @@ from numpy.polynomial import Polynomial
 
 from fedcalib.types import Floats
 
-_HALVINGS = 50
+PRIOR_LOG_TEMPERATURE: Final = log(1.5)  # over-confident networks need about this temperature: public knowledge,
+PRIOR_DEVIATION: Final = 0.5  # with a standard deviation so large that it matters only where noise is large
+_HALVINGS: Final = 50
+_RESIDUAL_Z: Final = 5.0  # a fit is rejected if its residuals exceed the noise by this many standard deviations
+_POSTERIOR_GRID: Final = np.linspace(-1, 1, 801)
+_MIN_POSTERIOR_STEPS: Final = 5  # grid steps; a posterior narrower than that is better found by solving
+_MIN_GRADIENT: Final = 1e-12  # far below a step of any grid
 
 
-def crossing_of_line(places: Floats, values: Floats, low: float, high: float) -> float:
-    """Cross zero on the piece of a rising polygon that does, or on the outer pieces prolonged; stay in [low, high]."""
+def linear_root(places: Floats, values: Floats, low: float, high: float) -> float:
+    """Root of a piecewise linear function in [low, high]; beyond its ends the outer pieces are extended."""
     rising = np.maximum.accumulate(values)
     if rising[0] >= 0:
         piece = 0
@@ -38,43 +46,43 @@ def crossing_of_line(places: Floats, values: Floats, low: float, high: float) ->
     return float(np.clip(places[piece] - values[piece] * run / rise, low, high))
 
 
-def crossings_of_curves(places: Floats, values: Floats) -> Floats:
-    """Cross zero on the rising cubic through the values of each row, (rows, places); give (rows,).
+def cubic_roots(places: Floats, values: Floats) -> Floats:
+    """Roots of the monotone cubics through the values of each row, (rows, places); shape (rows,).
 
-    A row that stays below zero crosses at the last place, one that never is below zero at the first. The cubic never
-    turns back between two places (Fritsch and Carlson), so that the crossing lies between those whose signs differ.
+    A row that stays below zero has its root at the last place, one that is never below zero at the first. The cubic is
+    monotone between two places (Fritsch and Carlson), so that the root lies between those whose signs differ.
     """
     rising = np.maximum.accumulate(values, axis=1)
     piece = np.clip((rising < 0).sum(axis=1) - 1, 0, len(places) - 2)
     runs = np.diff(places)
     rows, run = np.arange(len(values)), runs[piece]
-    slopes = _slopes(runs, np.diff(rising, axis=1) / runs)
+    slopes = _node_slopes(runs, np.diff(rising, axis=1) / runs)
     ends = rising[rows, piece], rising[rows, piece + 1]
-    share = _shares(*ends, run * slopes[rows, piece], run * slopes[rows, piece + 1])
-    found: Floats = np.where(rising[:, 0] >= 0, places[0], places[piece] + run * share)
-    return np.where(rising[:, -1] <= 0, places[-1], found)
+    fraction = _hermite_roots(*ends, run * slopes[rows, piece], run * slopes[rows, piece + 1])
+    roots: Floats = np.where(rising[:, 0] >= 0, places[0], places[piece] + run * fraction)
+    return np.where(rising[:, -1] <= 0, places[-1], roots)
 
 
-def _slopes(runs: Floats, steep: Floats) -> Floats:
-    """Choose the slope of the cubic at each place, (rows, places), from those of the pieces, (rows, places - 1)."""
+def _node_slopes(runs: Floats, secants: Floats) -> Floats:
+    """Slopes of the cubic at each place, (rows, places), from the secants of the pieces, (rows, places - 1)."""
     if len(runs) == 1:
-        return np.concatenate([steep, steep], axis=1)
+        return np.concatenate([secants, secants], axis=1)
     left, right = 2 * runs[1:] + runs[:-1], runs[1:] + 2 * runs[:-1]
-    before, after = steep[:, :-1], steep[:, 1:]
+    before, after = secants[:, :-1], secants[:, 1:]
     weight = left * after + right * before
     inner = (left + right) * before / np.where(weight > 0, weight, 1.0) * after
-    first = _outer(runs[0], runs[1], steep[:, 0], steep[:, 1])
-    last = _outer(runs[-1], runs[-2], steep[:, -1], steep[:, -2])
+    first = _end_slope(runs[0], runs[1], secants[:, 0], secants[:, 1])
+    last = _end_slope(runs[-1], runs[-2], secants[:, -1], secants[:, -2])
     return np.concatenate([first[:, None], inner, last[:, None]], axis=1)
 
 
-def _outer(run: float, next_run: float, steep: Floats, next_steep: Floats) -> Floats:
-    parabola = ((2 * run + next_run) * steep - run * next_steep) / (run + next_run)
-    return np.clip(parabola, 0.0, 3 * steep)
+def _end_slope(run: float, next_run: float, secant: Floats, next_secant: Floats) -> Floats:
+    parabola = ((2 * run + next_run) * secant - run * next_secant) / (run + next_run)
+    return np.clip(parabola, 0.0, 3 * secant)
 
 
-def _shares(start: Floats, end: Floats, first: Floats, last: Floats) -> Floats:
-    """Say how far into its piece each cubic crosses zero, by halving; slopes are those over the whole piece."""
+def _hermite_roots(start: Floats, end: Floats, first: Floats, last: Floats) -> Floats:
+    """Root of each Hermite cubic on [0, 1] by bisection, from its two end values and its two end slopes."""
     low, high = np.zeros(len(start)), np.ones(len(start))
     for _ in range(_HALVINGS):
         t = (low + high) / 2
@@ -87,161 +95,167 @@ def _shares(start: Floats, end: Floats, first: Floats, last: Floats) -> Floats:
     return (low + high) / 2
 
 
-USUAL: Final = log(1.5)  # logarithm of the temperature that over-confident networks need, with a generous
-SPREAD: Final = 0.5  # standard deviation: public knowledge, and no more than a nudge unless noise is large
-_SURPRISE: Final = 5.0  # standard deviations of what is left over: a bend has to show before it is believed
-_FINE: Final = np.linspace(-1, 1, 801)
-_NOTHING: Final = 1e-12  # far below a step of any grid
-_STEPS: Final = 5  # of the fine grid; an answer surer than that is better found by solving
+def noisy_root(grid: Floats, gradients: Floats, noise: float, fallback: float) -> float:
+    """Root, within the grid, of an increasing gradient that is known at the grid with noise of this variance.
 
-
-def crossing(grid: Floats, slopes: Floats, noise: float, fallback: float) -> float:
-    """Find where a rising, noisy curve crosses zero; stay within the grid.
-
-    A cubic averages the noise best but bends too little for a wide grid. So the degree grows from three until what is
-    left over is no more than the noise explains: without noise the curve goes through every point. With noise the
-    answer is the mean of the crossing's posterior, which a single outlying root of the fitted curve cannot carry away.
+    A cubic averages the noise best but is too stiff for a wide grid. So the degree grows from three until the noise
+    explains the residuals: without noise the polynomial goes through every point. With noise the answer is the
+    posterior mean of the root, which is robust against a single outlying root of the fitted polynomial. Where all
+    gradients vanish, the answer is `fallback`.
     """
-    largest = float(np.abs(slopes).max(initial=0.0))
-    if largest < _NOTHING:
+    largest = float(np.abs(gradients).max(initial=0.0))
+    if largest < _MIN_GRADIENT:
         return fallback
     centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
-    places, scaled, level = (grid - centre) / half, slopes / largest, noise / largest**2
-    curve = fitted(places, scaled, level)
-    likely = likely_root(places, curve, level, usual(centre, half)) if noise > 0 else None
-    return float(centre + half * (_rising_root(curve) if likely is None else likely))
+    places, scaled, variance = (grid - centre) / half, gradients / largest, noise / largest**2
+    polynomial = fitted_polynomial(places, scaled, variance)
+    mean = posterior_root(places, polynomial, variance, _log_prior(centre, half)) if noise > 0 else None
+    return float(centre + half * (_rising_root(polynomial) if mean is None else mean))
 
 
-def stands_out(grid: Floats, slopes: Floats, noise: float, doubt: float) -> bool:
-    """Say whether a cubic through the slopes is further from zero at T = 1 than noise would explain."""
+def significant_at_one(grid: Floats, gradients: Floats, noise: float, z_threshold: float) -> bool:
+    """Whether a cubic through the gradients differs from zero at T = 1 by `z_threshold` standard errors."""
     centre, half = (grid[0] + grid[-1]) / 2, (grid[-1] - grid[0]) / 2
     powers = np.vander(np.append((grid - centre) / half, -centre / half), 4)
     weights = powers[-1] @ np.linalg.pinv(powers[:-1])
-    return abs(float(weights @ slopes)) >= doubt * sqrt(noise) * float(np.linalg.norm(weights))
+    return abs(float(weights @ gradients)) >= z_threshold * sqrt(noise) * float(np.linalg.norm(weights))
 
 
-def fitted(places: Floats, values: Floats, level: float) -> Polynomial:
-    """Fit a polynomial on [-1, 1], of the least degree from three on whose rest the noise variance explains."""
-    curve = Polynomial([0.0])
+def fitted_polynomial(places: Floats, values: Floats, variance: float) -> Polynomial:
+    """Polynomial on [-1, 1] of the least degree, from three on, whose residuals the noise variance explains."""
+    polynomial = Polynomial([0.0])
     for degree in range(3, len(places)):
-        curve = Polynomial.fit(places, values, degree, domain=[-1, 1])
-        spare = len(places) - degree - 1
-        if np.square(curve(places) - values).sum() <= level * (spare + _SURPRISE * sqrt(2 * spare)):
+        polynomial = Polynomial.fit(places, values, degree, domain=[-1, 1])
+        freedom = len(places) - degree - 1
+        if np.square(polynomial(places) - values).sum() <= variance * _residual_limit(freedom):
             break
-    return curve
+    return polynomial
 
 
-def likely_root(places: Floats, curve: Polynomial, level: float, prior: Floats) -> float | None:
-    """Give the mean of the crossing's posterior in [-1, 1], or None where it is too sharp to need one.
+def _residual_limit(freedom: int) -> float:
+    """Upper limit of a chi-square statistic: its mean plus `_RESIDUAL_Z` standard deviations."""
+    return freedom + _RESIDUAL_Z * sqrt(2 * freedom)
 
-    The fitted values are Gaussian, so the density of an upward crossing at r is that of the value zero there, times
-    the expected rise; `prior` is the logarithm of what was known before, on the fine grid.
+
+def posterior_root(places: Floats, polynomial: Polynomial, variance: float, log_prior: Floats) -> float | None:
+    """Posterior mean of the root in [-1, 1], or None where the posterior is too narrow for the grid.
+
+    The fitted values are Gaussian, so the density of an upward crossing at r is the density of the value zero there,
+    times the expected positive part of the slope; `log_prior` is given on the posterior's grid.
     """
-    degree = curve.degree()
+    degree = polynomial.degree()
     inverse = np.linalg.inv((powers := np.vander(places, degree + 1, increasing=True)).T @ powers)
-    here = np.vander(_FINE, degree + 1, increasing=True)
-    rise = np.zeros_like(here)
-    rise[:, 1:] = here[:, :-1] * np.arange(1, degree + 1)
-    spread, cross, bend = (
-        np.einsum("ij,jk,ik->i", a, inverse, b) for a, b in ((here, here), (rise, here), (rise, rise))
+    basis = np.vander(_POSTERIOR_GRID, degree + 1, increasing=True)
+    derivative = np.zeros_like(basis)
+    derivative[:, 1:] = basis[:, :-1] * np.arange(1, degree + 1)
+    value_variance, covariance, slope_variance = (
+        np.einsum("ij,jk,ik->i", a, inverse, b)
+        for a, b in ((basis, basis), (derivative, basis), (derivative, derivative))
     )
-    weight = np.asarray(curve.coef, dtype=np.float64)
-    value, slope = here @ weight, rise @ weight
-    given = slope - cross / spread * value  # the slope, were the curve zero here
-    doubt = np.maximum(bend - cross**2 / spread, 0.0) * level
-    density = -0.5 * value**2 / (spread * level) - 0.5 * np.log(spread) + prior
-    density += 0.5 * np.log(np.maximum(given, 0.0) ** 2 + doubt + 1e-300) + np.log(_upward(given, doubt))
+    coefficients = np.asarray(polynomial.coef, dtype=np.float64)
+    value, slope = basis @ coefficients, derivative @ coefficients
+    slope_at_zero = slope - covariance / value_variance * value  # the slope's mean, given that the value is zero
+    residual_variance = np.maximum(slope_variance - covariance**2 / value_variance, 0.0) * variance
+    density = -0.5 * value**2 / (value_variance * variance) - 0.5 * np.log(value_variance) + log_prior
+    log_rise = 0.5 * np.log(np.maximum(slope_at_zero, 0.0) ** 2 + residual_variance + 1e-300)
+    density += log_rise + np.log(_probability_of_rising(slope_at_zero, residual_variance))
     weights = np.exp(density - density.max())
     weights /= weights.sum()
-    mean = float(weights @ _FINE)
-    sharp = sqrt(float(weights @ (_FINE - mean) ** 2)) < _STEPS * (_FINE[1] - _FINE[0])
-    return None if sharp else mean
+    mean = float(weights @ _POSTERIOR_GRID)
+    deviation = sqrt(float(weights @ (_POSTERIOR_GRID - mean) ** 2))
+    return None if deviation < _MIN_POSTERIOR_STEPS * (_POSTERIOR_GRID[1] - _POSTERIOR_GRID[0]) else mean
 
 
-def usual(centre: float, half: float) -> Floats:
-    """Give the logarithm of the prior on the fine grid of logarithms of inverse temperatures."""
-    logarithms = -(centre + half * _FINE)
-    density: Floats = -0.5 * ((logarithms - USUAL) / SPREAD) ** 2
+def _log_prior(centre: float, half: float) -> Floats:
+    """Logarithm of the prior density of the root, up to a constant, on the posterior's grid."""
+    log_temperature = -(centre + half * _POSTERIOR_GRID)
+    density: Floats = -0.5 * ((log_temperature - PRIOR_LOG_TEMPERATURE) / PRIOR_DEVIATION) ** 2
     return density
 
 
-def _upward(slope: Floats, variance: Floats) -> Floats:
-    """Say how probable it is that the curve rises; never quite zero."""
+def _probability_of_rising(slope: Floats, variance: Floats) -> Floats:
+    """Probability that a slope with this mean and variance is positive, by a logistic approximation above zero."""
     rises: Floats = 0.5 * (1 + np.tanh(0.8 * slope / np.sqrt(variance + 1e-300))) + 1e-12
     return rises
 
 
-def _rising_root(curve: Polynomial) -> float:
-    """Find a root in [-1, 1] where the curve rises, the one nearest to the middle; without one, the better end."""
-    fine = np.linspace(-1, 1, 4001)
-    values = curve(fine)
+def _rising_root(polynomial: Polynomial) -> float:
+    """Root in [-1, 1] with a positive slope, the nearest to the middle; without one, the end nearer to a root."""
+    grid = np.linspace(-1, 1, 4001)
+    values = polynomial(grid)
     if values.min() >= 0 or values.max() <= 0:
         return -1.0 if values.min() >= 0 else 1.0
     rising = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
     if not rising.size:
-        return float(fine[np.abs(values).argmin()])
-    at = rising[np.abs(fine[rising]).argmin()]
-    share = values[at] / (values[at] - values[at + 1])
-    return float(fine[at] + share * (fine[at + 1] - fine[at]))
+        return float(grid[np.abs(values).argmin()])
+    at = rising[np.abs(grid[rising]).argmin()]
+    fraction = values[at] / (values[at] - values[at + 1])
+    return float(grid[at] + fraction * (grid[at + 1] - grid[at]))
 
 
-_TURNS: Final = 101  # places at which the vote may turn, over the whole range
-_WIDTHS: Final = np.geomspace(0.1, 1.0, 10)  # in which it does
-_ABOVE: Final = np.array([0.4, 0.6, 0.8, 1.0])  # plateaus, as shares of the voters: some have nothing to say
-_BELOW: Final = np.array([0.8, 1.0])
-_SPARE: Final = 4  # numbers that describe a shape
-_VOTE_SURPRISE: Final = (
-    5.0  # standard deviations of what is left over: a shape that noise does not excuse is not believed
-)
+_ROOT_CANDIDATES: Final = 101  # over the whole range
+_WIDTHS: Final = np.geomspace(0.1, 1.0, 10)  # of the transition between the plateaus
+_UPPER_PLATEAUS: Final = np.array([0.4, 0.6, 0.8, 1.0])  # per client: some clients have scores near zero everywhere
+_LOWER_PLATEAUS: Final = np.array([0.8, 1.0])
+_SHAPE_PARAMETERS: Final = 4  # root, width and two plateaus
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Vote:
-    """Sums of so many voters' verdicts at a few rising places, with noise of one variance."""
+class ClientScoreSums:
+    """Sums over clients of scores between -1 and 1, at increasing places, with noise of one variance.
+
+    The model: the sum is zero at the root and follows a hyperbolic tangent to a plateau on either side. Posteriors
+    average over the width and the two plateaus, on a grid.
+    """
 
     places: Floats
     sums: Floats
-    noise: float
-    voters: int
+    noise: float  # variance of each sum
+    clients: int
 
     @property
-    def fits(self) -> bool:
-        """Say whether noise explains what the best shape leaves over."""
-        spare = max(len(self.places) - _SPARE, 1)
-        return self.noise > 0 and -2 * self._best <= spare + _VOTE_SURPRISE * sqrt(2 * spare)
+    def plausible(self) -> bool:
+        """Whether noise explains the residuals of the best shape."""
+        freedom = max(len(self.places) - _SHAPE_PARAMETERS, 1)
+        return self.noise > 0 and -2 * self._best <= _residual_limit(freedom)
 
-    def stands_out(self, place: float, doubt: float) -> bool:
-        """Say whether the vote turns elsewhere, beyond so many standard deviations."""
-        there = self._likelihoods(np.array([place])).max()
-        return bool(2 * (self._best - there) >= doubt**2)
+    def root_differs_from(self, place: float, z_threshold: float) -> bool:
+        """Whether a likelihood-ratio test rejects a root at this place, at `z_threshold` standard deviations."""
+        there = self._log_likelihoods(np.array([place])).max()
+        return bool(2 * (self._best - there) >= z_threshold**2)
 
-    def turn(self, usual: float, spread: float) -> float:
-        """Give the mean of where the vote turns, given where votes usually do."""
-        weights = np.exp(self._everywhere - self._best).sum(axis=1)
-        weights *= np.exp(-0.5 * ((self._turns - usual) / spread) ** 2)
-        return float(weights @ self._turns / weights.sum())
-
-    @cached_property
-    def _turns(self) -> Floats:
-        return np.linspace(self.places[0], self.places[-1], _TURNS)
+    def posterior_root(self, prior_mean: float, prior_deviation: float) -> float:
+        """Posterior mean of the root, under a normal prior."""
+        weights = np.exp(self._on_grid - self._best).sum(axis=1)
+        weights *= np.exp(-0.5 * ((self._roots - prior_mean) / prior_deviation) ** 2)
+        return float(weights @ self._roots / weights.sum())
 
     @cached_property
-    def _everywhere(self) -> Floats:
-        return self._likelihoods(self._turns)
+    def _roots(self) -> Floats:
+        return np.linspace(self.places[0], self.places[-1], _ROOT_CANDIDATES)
+
+    @cached_property
+    def _on_grid(self) -> Floats:
+        return self._log_likelihoods(self._roots)
 
     @property
     def _best(self) -> float:
-        return float(self._everywhere.max())
+        return float(self._on_grid.max())
 
-    def _likelihoods(self, turns: Floats) -> Floats:
-        """Give log-likelihoods, (turns, shapes), up to a constant."""
-        far = (self.places - turns[:, None])[:, None, :] / _WIDTHS[:, None]  # (turns, widths, places)
-        above, below = np.maximum(far, 0.0), np.minimum(far, 0.0)
-        high = _ABOVE[:, None] * np.tanh(above[:, :, None] / _ABOVE[:, None])  # (turns, widths, plateaus, places)
-        low = _BELOW[:, None] * np.tanh(below[:, :, None] / _BELOW[:, None])
-        expected = self.voters * (high[:, :, :, None] + low[:, :, None, :])
-        with np.errstate(over="ignore"):  # sums beyond all reason fit no shape, and are told so
-            left = np.square(self.sums - expected).sum(axis=-1)
-            likely: Floats = -0.5 * left.reshape(len(turns), -1) / max(self.noise, 1e-300)
-        return likely
+    def _log_likelihoods(self, roots: Floats) -> Floats:
+        """Log-likelihoods up to a constant, shape (roots, shapes)."""
+        distance = (self.places - roots[:, None])[:, None, :] / _WIDTHS[:, None]  # (roots, widths, places)
+        above, below = np.maximum(distance, 0.0), np.minimum(distance, 0.0)
+        high = _plateaued(above, _UPPER_PLATEAUS)  # (roots, widths, plateaus, places)
+        low = _plateaued(below, _LOWER_PLATEAUS)
+        expected = self.clients * (high[:, :, :, None] + low[:, :, None, :])
+        with np.errstate(over="ignore"):  # sums that overflow fit no shape: their likelihood is zero
+            squares = np.square(self.sums - expected).sum(axis=-1)
+            likelihoods: Floats = -0.5 * squares.reshape(len(roots), -1) / max(self.noise, 1e-300)
+        return likelihoods
+
+
+def _plateaued(distance: Floats, plateaus: Floats) -> Floats:
+    scores: Floats = plateaus[:, None] * np.tanh(distance[:, :, None] / plateaus[:, None])
+    return scores

@@ -1,40 +1,64 @@
-"""Labels counted by cell of the score, perhaps under noise, and how sure weighted sums of the counts are.
+"""Counts of labels by cell of the score, with privacy noise or without, and the variance of their weighted sums.
 
-Equi-depth buckets: edges of the score that part the records evenly.
-
-Buckets of a score table: coarser counts between chosen edges, with the noise that is left in them.
+`ScoreTable` is what every binary metric is computed from. `even_edges` finds edges between which equally many records
+lie, and `Buckets` holds the table's counts between chosen edges, with the variance of their noise.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.estimation.smooth_density import Groups
-from fedcalib.estimation.trees import covariance, rising
-from fedcalib.types import Floats, Ints
+from fedcalib.estimation.trees import covariance, nonnegative_leaves
+from fedcalib.types import Floats
 
 NEGATIVE, POSITIVE = 0, 1
-CERTAIN = 3.0  # a sum below this many standard deviations of its noise drowns in it
-SOMETHING = 0.5  # records; less is nobody, whatever rounding left
+DETECTION_Z: Final = 3.0  # a sum below this many standard deviations of its noise cannot be told from zero
+MIN_RECORDS: Final = 0.5  # less is no record at all, but for rounding
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Negatives and positives by rising cell of the score: what every binary metric is computed from.
+    """Counts of negatives and positives by cell of the score: what every binary metric is computed from.
 
-    Counts stay signed, so that sums of them stay unbiased. `noise` holds the noise variances of the tree that the
-    counts were fitted to, one array a level and the leaves last, each (2, cells of the level) or (2, 1); counts that
-    were asked for directly are a tree of one level.
+    Counts stay signed, so that sums of them stay unbiased. Counts that were queried directly are a tree of one level.
+
+    Parameters
+    ----------
+    edges
+        Edges of the cells from 0 to 1, shape (cells + 1,). A cell includes its lower edge, the last one both.
+    counts
+        Negatives, then positives, shape (2, cells).
+    arity
+        Arity of the tree that the counts were fitted to.
+    noise
+        Noise variances of that tree, one array per level and the leaves last, each of shape (2, cells of the level) or
+        (2, 1).
+
+    Raises
+    ------
+    InputError
+        If the edges do not increase from 0 to 1, or shapes do not match.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.estimation.score_table import ScoreTable
+    >>> table = ScoreTable(np.array([0.0, 0.5, 1.0]), np.array([[8.0, 2.0], [1.0, 9.0]]), 2, (np.zeros((2, 1)),))
+    >>> table.totals
+    array([10., 10.])
+    >>> table.exact
+    True
     """
 
-    edges: Floats  # (cells + 1,): from 0 to 1; a cell holds its lower edge, the last one both
-    counts: Floats  # (2, cells): negatives, then positives
+    edges: Floats
+    counts: Floats
     arity: int
     noise: tuple[Floats, ...]
 
@@ -42,7 +66,7 @@ class ScoreTable:
         cells = len(self.edges) - 1
         rising_edges = cells >= 1 and bool((np.diff(self.edges) > 0).all())
         if not rising_edges or self.edges[0] != 0 or self.edges[-1] != 1 or self.counts.shape != (2, cells):
-            raise InputError("Expected rising edges from 0 to 1 and two counts a cell, found others.")
+            raise InputError("Expected rising edges from 0 to 1 and two counts per cell, found others.")
         sizes = [self.arity ** (depth + 1) for depth in range(len(self.noise))]
         sizes = [*sizes[:-1], cells]
         if not self.noise or any(v.shape not in {(2, 1), (2, n)} for v, n in zip(self.noise, sizes, strict=True)):
@@ -52,46 +76,44 @@ class ScoreTable:
 
     @property
     def cells(self) -> int:
-        """Count the cells."""
         return len(self.edges) - 1
 
     @property
     def middle(self) -> Floats:
-        """Give the middle of each cell, (cells,)."""
         return (self.edges[:-1] + self.edges[1:]) / 2
 
     @cached_property
     def exact(self) -> bool:
-        """Say whether there is no noise at all."""
         return not any(level.any() for level in self.noise)
 
     @cached_property
-    def held(self) -> Floats:
-        """Give the counts of at least zero whose running sums are nearest, (2, cells)."""
-        return rising(self.counts)
+    def nonnegative(self) -> Floats:
+        """Counts of at least zero whose running sums are nearest to those of the counts, shape (2, cells)."""
+        return nonnegative_leaves(self.counts)
 
     @cached_property
-    def shaken(self) -> bool:
-        """Say whether noise in a cell is larger than what chance does to its records."""
-        each = float(self.totals.sum()) / self.counts.size
-        return not self.exact and float(self.noise[-1].mean()) > each
+    def noise_dominates(self) -> bool:
+        """Whether the noise variance of a cell exceeds its sampling variance, on average."""
+        sampling = float(self.totals.sum()) / self.counts.size
+        return not self.exact and float(self.noise[-1].mean()) > sampling
 
     @cached_property
-    def likely(self) -> Floats:
-        """Give the counts of at least zero that are likeliest if densities are smooth, (2, cells).
+    def smooth(self) -> Floats:
+        """Most probable counts under smooth densities, shape (2, cells).
 
-        Where noise is small beside chance there is nothing to gain, and they are the rising counts.
+        Where sampling variance exceeds noise there is nothing to gain, and they are the nonnegative counts.
         """
-        return self.smoothed(self.counts[None])[0] if self.shaken else self.held
+        return self.smoothed(self.counts[None])[0] if self.noise_dominates else self.nonnegative
 
     def smoothed(self, counts: Floats) -> Floats:
-        """Give likely counts for several runs that share this table's noise, (runs, 2, cells)."""
+        """Most probable counts under smooth densities for several runs with this table's noise, (runs, 2, cells)."""
         widths = np.diff(self.edges)
-        return np.stack([self.groups[label].likely(widths, counts[:, label]) for label in (NEGATIVE, POSITIVE)], axis=1)
+        labels = (NEGATIVE, POSITIVE)
+        return np.stack([self.groups[label].smoothed(widths, counts[:, label]) for label in labels], axis=1)
 
     @cached_property
     def groups(self) -> tuple[Groups, Groups]:
-        """Take neighbouring cells together, negatives and positives."""
+        """Neighbouring cells in groups, for negatives and for positives."""
         negative, positive = (
             Groups.of([level[label] for level in self.noise], self.arity, self.cells) for label in (NEGATIVE, POSITIVE)
         )
@@ -99,24 +121,24 @@ class ScoreTable:
 
     @cached_property
     def totals(self) -> Floats:
-        """Count the negatives and the positives, (2,)."""
+        """Number of negatives and of positives, shape (2,)."""
         totals: Floats = self.counts.sum(axis=1)
         return totals
 
     @cached_property
-    def doubts(self) -> Floats:
-        """Give the standard deviations that noise leaves to the two totals and to the number of records, (3,)."""
+    def total_deviations(self) -> Floats:
+        """Noise standard deviations of the two totals and of the number of records, shape (3,)."""
         ones = np.ones((1, self.cells))
         weights = np.stack([_on(NEGATIVE, ones), _on(POSITIVE, ones), np.ones((1, 2, self.cells))])[:, 0]
         return np.sqrt(np.maximum(np.diag(self.covariance(weights)), 0.0))
 
     @property
-    def drowned(self) -> bool:
-        """Say whether a class has no records, or fewer than its noise could have made up."""
-        return bool((self.totals <= np.maximum(CERTAIN * self.doubts[:2], SOMETHING)).any())
+    def below_noise(self) -> bool:
+        """Whether a class has no records, or no more than its noise alone could produce."""
+        return bool((self.totals <= np.maximum(DETECTION_Z * self.total_deviations[:2], MIN_RECORDS)).any())
 
     def covariance(self, weights: Floats) -> Floats:
-        """Give the covariance that noise leaves to weighted sums of the counts; weights (sums, 2, cells)."""
+        """Noise covariance of weighted sums of the counts; weights are (sums, 2, cells)."""
         if self.exact:
             return np.zeros((len(weights), len(weights)))
         parts = [
@@ -126,15 +148,11 @@ class ScoreTable:
         return parts[0] + parts[1]
 
     def variance(self, weights: Floats) -> Floats:
-        """Give the variance that noise leaves to each weighted sum, a few sums at a time, (sums,)."""
+        """Noise variance of each weighted sum, shape (sums,); in blocks, to save memory."""
         if self.exact:
             return np.zeros(len(weights))
         steps = range(0, len(weights), 64)
         return np.concatenate([np.diag(self.covariance(weights[start : start + 64])) for start in steps])
-
-    def merged(self, first: Ints) -> Floats:
-        """Sum the rising counts from each given cell up to the next, (2, groups)."""
-        return np.add.reduceat(self.held, first, axis=1)
 
 
 def _on(label: int, weights: Floats) -> Floats:
@@ -144,10 +162,10 @@ def _on(label: int, weights: Floats) -> Floats:
 
 
 def even_edges(table: ScoreTable, buckets: int, *, capped: bool = True) -> tuple[float, ...]:
-    """Give the inner edges of buckets that hold equally many records each, (fewer than 2 x buckets).
+    """Inner edges of buckets with equally many records each, fewer than 2 x buckets of them.
 
     Edges that coincide, where many records share a score, are merged, so no bucket is empty by construction. With
-    `capped`, edges of a uniform grid are added so that no bucket is wider than 1/buckets, which smooth bounds need.
+    `capped`, buckets wider than 1/buckets are split, so that scores within one bucket are alike.
     """
     if not 1 <= buckets <= 1 << 19:
         raise InputError(f"Expected 1 to 2^19 buckets, found {buckets}.")
@@ -157,32 +175,32 @@ def even_edges(table: ScoreTable, buckets: int, *, capped: bool = True) -> tuple
     return tuple(float(edge) for edge in inner)
 
 
-def quantiles(table: ScoreTable, shares: Floats) -> Floats:
-    """Give the distinct inner scores below which these shares of the records lie, by rising prefixes of the table."""
-    sums = np.concatenate([[0.0], np.cumsum(table.held.sum(axis=0))])
+def quantiles(table: ScoreTable, probabilities: Floats) -> Floats:
+    """Distinct quantiles of the score inside (0, 1), by interpolating the running sums of the nonnegative counts."""
+    sums = np.concatenate([[0.0], np.cumsum(table.nonnegative.sum(axis=0))])
     if not sums[-1] > 0:
         return np.zeros(0)
-    # a plateau of the running sum has no inside: keep its left end only, so that interpolation is defined
+    # interpolation needs strictly increasing sums: of a plateau only the left end is kept
     kept = np.concatenate([[True], np.diff(sums) > 0])
-    found = np.interp(np.asarray(shares) * sums[-1], sums[kept], table.edges[kept])
+    found = np.interp(np.asarray(probabilities) * sums[-1], sums[kept], table.edges[kept])
     found = np.unique(found)
     return found[(found > 1e-9) & (found < 1 - 1e-9)]
 
 
 def _capped(inner: Floats, buckets: int) -> Floats:
-    """Split buckets wider than 1/buckets into equal parts; at most as many edges come in as there are buckets."""
-    whole = np.concatenate([[0.0], inner, [1.0]])
-    parts = np.maximum(np.ceil(np.diff(whole) * buckets - 1e-9), 1).astype(np.int64)
-    step = np.repeat(np.diff(whole) / parts, parts)
+    """Split buckets wider than 1/buckets into equal parts; at most as many edges are added as there are buckets."""
+    outer = np.concatenate([[0.0], inner, [1.0]])
+    parts = np.maximum(np.ceil(np.diff(outer) * buckets - 1e-9), 1).astype(np.int64)
+    step = np.repeat(np.diff(outer) / parts, parts)
     first = np.repeat(np.cumsum(parts) - parts, parts)
-    edges = np.repeat(whole[:-1], parts) + step * (np.arange(len(step)) - first)
+    edges = np.repeat(outer[:-1], parts) + step * (np.arange(len(step)) - first)
     return np.unique(edges[1:])
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """Negatives and positives between edges; where an edge cuts a cell, the cell's records are shared by width."""
+    """Negatives and positives between edges; where an edge cuts a cell, its records are divided by width."""
 
     edges: Floats  # (buckets + 1,)
     negative: Floats  # (buckets,): signed
@@ -192,64 +210,65 @@ class Buckets:
 
     @classmethod
     def of(cls, table: ScoreTable, inner: tuple[float, ...]) -> Buckets:
-        """Sum the table between edges."""
+        """Sums of a table's counts between the given inner edges."""
         edges = np.concatenate([[0.0], inner, [1.0]])
         cuts = np.unique(np.concatenate([table.edges, edges]))
-        place = (cuts[:-1] + cuts[1:]) / 2
-        cell = np.searchsorted(table.edges, place, side="right") - 1
-        bucket = np.searchsorted(edges, place, side="right") - 1
-        share = np.diff(cuts) / np.diff(table.edges)[cell]
+        middle = (cuts[:-1] + cuts[1:]) / 2
+        cell = np.searchsorted(table.edges, middle, side="right") - 1
+        bucket = np.searchsorted(edges, middle, side="right") - 1
+        fraction = np.diff(cuts) / np.diff(table.edges)[cell]  # of its cell
         count = len(edges) - 1
         counts = [
-            np.bincount(bucket, share * label[cell], minlength=count).astype(np.float64) for label in table.counts
+            np.bincount(bucket, fraction * label[cell], minlength=count).astype(np.float64) for label in table.counts
         ]
-        held = np.bincount(bucket, share * table.held.sum(axis=0)[cell], minlength=count)
-        scores = np.bincount(bucket, place * share * table.held.sum(axis=0)[cell], minlength=count)
-        mean = np.divide(scores, held, out=(edges[:-1] + edges[1:]) / 2, where=held > 0)
+        totals = table.nonnegative.sum(axis=0)[cell]
+        records = np.bincount(bucket, fraction * totals, minlength=count)
+        scores = np.bincount(bucket, middle * fraction * totals, minlength=count)
+        mean = np.divide(scores, records, out=(edges[:-1] + edges[1:]) / 2, where=records > 0)
         noise = np.zeros((2, count)) if table.exact else _noise(table, edges)
         return cls(edges, counts[0], counts[1], noise, np.clip(mean, edges[:-1], edges[1:]))
 
     @classmethod
     def even(cls, table: ScoreTable, buckets: int) -> Buckets:
-        """Part the records of a table evenly."""
+        """Buckets with equally many of a table's records each."""
         return cls.of(table, even_edges(table, buckets, capped=False))
 
     @property
-    def held(self) -> Floats:
-        """Count the records, none below zero, (buckets,)."""
+    def records(self) -> Floats:
+        """Number of records, with counts below zero taken as zero, shape (buckets,)."""
         return np.maximum(self.positive, 0.0) + np.maximum(self.negative, 0.0)
 
-    def worth(self, share: Floats) -> Floats:
-        """Say which part of each bucket's records is left when noise is traded for records, from 0 to 1.
+    def effective_fraction(self, rate: Floats) -> Floats:
+        """Effective sample size of each bucket, as a fraction of its records, at this rate of positives.
 
-        A share of positives estimated from n exact records spreads by share (1 - share) / n. Noise on the counts
-        spreads it further, as fewer exact records would.
+        A rate estimated from n exact records has variance rate (1 - rate) / n. Noise on the counts adds to it, as if
+        there were fewer exact records.
         """
-        own = self.held * share * (1 - share)
-        shaken = (1 - share) ** 2 * self.noise[1] + share**2 * self.noise[0]
-        whole = own + shaken
-        left: Floats = np.divide(own, whole, out=np.ones_like(whole), where=whole > 0)
-        return left
+        sampling = self.records * rate * (1 - rate)
+        privacy = (1 - rate) ** 2 * self.noise[1] + rate**2 * self.noise[0]
+        total = sampling + privacy
+        fraction: Floats = np.divide(sampling, total, out=np.ones_like(total), where=total > 0)
+        return fraction
 
 
 def default_buckets(table: ScoreTable) -> int:
-    """Balance the width of buckets against chance and noise: M^(1/3), and fewer where noise asks for it.
+    """Number of buckets that balances their width against sampling and noise: M^(1/3), or fewer where noise is large.
 
-    With noise of standard deviation s on a count, the share of positives in one of B buckets is off by about B s / M,
-    and a bucket is 1/B wide: sqrt(M / s) balances both. For local reports s is about sqrt(M) / epsilon, which makes
+    With noise of standard deviation s on a count, the rate of positives in one of B buckets is off by about B s / M,
+    and a bucket is 1/B wide: sqrt(M / s) balances both. For local reports s is about sqrt(M) / epsilon, which gives
     sqrt(epsilon) M^(1/4).
     """
     records = max(float(table.totals.sum()), 8.0)
     even = Buckets.even(table, 8)
-    spread = float(np.sqrt(even.noise.mean()))
-    return int(max(min(records ** (1 / 3), np.sqrt(records / max(spread, 1e-9))), 2))
+    deviation = float(np.sqrt(even.noise.mean()))
+    return int(max(min(records ** (1 / 3), np.sqrt(records / max(deviation, 1e-9))), 2))
 
 
 def _noise(table: ScoreTable, edges: Floats) -> Floats:
-    """Give the noise variance of each label's count in each bucket, (2, buckets)."""
+    """Noise variance of each label's count in each bucket, shape (2, buckets)."""
     low = np.maximum(table.edges[None, :-1], edges[:-1, None])
     high = np.minimum(table.edges[None, 1:], edges[1:, None])
-    shares = np.maximum(high - low, 0.0) / np.diff(table.edges)  # of each cell in each bucket
-    both = np.zeros((2, len(shares), 2, table.cells))
-    both[0, :, 0], both[1, :, 1] = shares, shares
+    fractions = np.maximum(high - low, 0.0) / np.diff(table.edges)  # of each cell in each bucket
+    both = np.zeros((2, len(fractions), 2, table.cells))
+    both[0, :, 0], both[1, :, 1] = fractions, fractions
     return np.stack([np.maximum(table.variance(weights), 0.0) for weights in both])

@@ -1,7 +1,7 @@
-"""Counts at several resolutions: make them agree, know how sure the result is, keep running sums rising.
+"""Counts at several resolutions: least-squares fits to all levels, their covariance, and monotone running sums.
 
 Level l of a tree of arity b has b^l cells (l = 1 to height), the last level holds the leaves, and every count carries
-noise of a known variance of its own. All functions work along the last axis, so several trees go side by side.
+noise of a known variance. All functions work along the last axis, so that several trees are fitted side by side.
 """
 
 from __future__ import annotations
@@ -14,30 +14,32 @@ from fedcalib.types import Floats
 
 
 def consistent(levels: Sequence[Floats], variances: Sequence[Floats], arity: int) -> Floats:
-    """Give the leaves that fit all levels best, by least squares weighted with each count's own variance.
+    """Leaves that fit all levels best, by least squares weighted with each count's variance.
 
-    Bottom up, a cell's own count and the sum of its children are averaged; top down, what a parent knows better is
-    shared out among its children. Counts without noise come back as they are.
+    Bottom up, a cell's count is averaged with the sum of its children, each weighted by the inverse of its variance;
+    top down, the difference between a parent's estimate and the sum of its children is divided among the children in
+    proportion to their variances. Counts without noise are returned unchanged.
     """
-    best, doubt = levels[-1], _spread(variances[-1], levels[-1])
+    estimate, variance = levels[-1], np.broadcast_to(variances[-1], levels[-1].shape)
     path = []
-    for level, variance in zip(reversed(levels[:-1]), reversed(variances[:-1]), strict=True):
-        below, below_doubt = _summed(best, arity), _summed(doubt, arity)
-        path.append((best, doubt, below, below_doubt))
-        own = _ratio(below_doubt, below_doubt + variance)  # the weight of the cell's own count
-        best, doubt = below + own * (level - below), own * _spread(variance, level)
-    for leaves, leaf_doubt, below, below_doubt in reversed(path):
-        missing = np.repeat(_ratio(best - below, below_doubt), arity, axis=-1)
-        best = leaves + missing * leaf_doubt
-    return best
+    for level, level_variance in zip(reversed(levels[:-1]), reversed(variances[:-1]), strict=True):
+        below, below_variance = _summed(estimate, arity), _summed(variance, arity)
+        path.append((estimate, variance, below, below_variance))
+        weight = _ratio(below_variance, below_variance + level_variance)  # of the cell's own count
+        estimate = below + weight * (level - below)
+        variance = weight * np.broadcast_to(level_variance, level.shape)
+    for children, children_variance, below, below_variance in reversed(path):
+        correction = np.repeat(_ratio(estimate - below, below_variance), arity, axis=-1)
+        estimate = children + correction * children_variance
+    return estimate
 
 
-def at_fit(leaves: Floats, levels: Sequence[Floats], variances: Sequence[Floats], arity: int) -> list[Floats]:
-    """Read each count's variance at what was fitted to it, where noise grows with the count.
+def variances_at_fit(leaves: Floats, levels: Sequence[Floats], variances: Sequence[Floats], arity: int) -> list[Floats]:
+    """Variances of the counts, evaluated at the fitted counts instead of the noisy ones.
 
-    Local reports know the variance of a count only through the noisy count. A count that came out too small then claims
-    too small a variance and too large a weight, so a fit with such weights is too small on average; fitting again
-    with the variances at the first fit is not.
+    Local reports know the variance of a count only through the noisy count. A count that came out too small then has
+    too small a variance and too large a weight, so a fit with such weights is biased downward; a second fit with the
+    variances at the first fit is not.
     """
     fitted = [leaves]
     for _ in levels[:-1]:
@@ -48,41 +50,41 @@ def at_fit(leaves: Floats, levels: Sequence[Floats], variances: Sequence[Floats]
     ]
 
 
-def _interpolated(places: Floats, counts: Floats, variances: Floats) -> Floats:
+def _interpolated(fitted: Floats, counts: Floats, variances: Floats) -> Floats:
     known = np.broadcast_to(variances, counts.shape).reshape(-1)
     if (known == known[0]).all():
         return variances
     order = np.argsort(counts, axis=None, kind="stable")
-    read: Floats = np.interp(places.reshape(-1), counts.reshape(-1)[order], known[order])
-    return read.reshape(counts.shape)
+    at_fit: Floats = np.interp(fitted.reshape(-1), counts.reshape(-1)[order], known[order])
+    return at_fit.reshape(counts.shape)
 
 
 def covariance(weights: Floats, variances: Sequence[Floats], arity: int) -> Floats:
-    """Give the covariance that noise leaves to weighted sums of consistent leaves, (sums, sums)."""
-    both: Floats = weights @ answering(weights, variances, arity).T
-    return (both + both.T) / 2
+    """Noise covariance of weighted sums of consistent leaves, shape (sums, sums)."""
+    product: Floats = weights @ cross_covariance(weights, variances, arity).T
+    return (product + product.T) / 2
 
 
-def answering(weights: Floats, variances: Sequence[Floats], arity: int) -> Floats:
-    """Give the covariance of weighted sums of consistent leaves with every single leaf, (sums, leaves).
+def cross_covariance(weights: Floats, variances: Sequence[Floats], arity: int) -> Floats:
+    """Noise covariance of weighted sums of consistent leaves with every single leaf, shape (sums, leaves).
 
     `weights` is (sums, leaves). The covariance of least squares is the inverse of the normal matrix, and one pass of
-    `consistent` solves the normal equations: it is given what makes `weights` their right-hand side.
+    `consistent` solves the normal equations: its input is chosen so that `weights` is their right-hand side.
     """
-    sides = [np.zeros((len(weights), arity ** (depth + 1))) for depth in range(len(variances) - 1)]
-    return consistent([*sides, weights * variances[-1]], variances, arity)
+    zeros = [np.zeros((len(weights), arity ** (depth + 1))) for depth in range(len(variances) - 1)]
+    return consistent([*zeros, weights * variances[-1]], variances, arity)
 
 
-def rising(leaves: Floats) -> Floats:
-    """Give the leaves of at least zero whose running sums are nearest to those given, the total kept if it can be."""
+def nonnegative_leaves(leaves: Floats) -> Floats:
+    """Leaves of at least zero whose running sums are nearest to the given ones; the total is kept if not negative."""
     if not leaves.size or leaves.min() >= 0:
         return leaves
     rows = leaves.reshape(-1, leaves.shape[-1])
-    return np.stack([_rising(row) for row in rows]).reshape(leaves.shape)
+    return np.stack([_nonnegative_row(row) for row in rows]).reshape(leaves.shape)
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
-    """Give the rising sequence nearest to a sequence of values, by weighted least squares (pool adjacent violators)."""
+    """Non-decreasing sequence nearest to `values` by weighted least squares (pool adjacent violators)."""
     means: list[float] = []
     masses: list[float] = []
     widths: list[int] = []
@@ -92,13 +94,13 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
         widths.append(1)
         while len(means) > 1 and means[-2] >= means[-1]:
             mean, mass, width = means.pop(), masses.pop(), widths.pop()
-            whole = masses[-1] + mass
-            means[-1] += (mean - means[-1]) * (mass / whole if whole > 0 else 0.5)
-            masses[-1], widths[-1] = whole, widths[-1] + width
+            total = masses[-1] + mass
+            means[-1] += (mean - means[-1]) * (mass / total if total > 0 else 0.5)
+            masses[-1], widths[-1] = total, widths[-1] + width
     return np.repeat(means, widths)
 
 
-def _rising(leaves: Floats) -> Floats:
+def _nonnegative_row(leaves: Floats) -> Floats:
     sums = np.cumsum(leaves)
     total = max(float(sums[-1]), 0.0)
     nearest = np.clip(isotonic(sums, np.ones_like(sums)), 0.0, total)
@@ -111,10 +113,8 @@ def _summed(cells: Floats, arity: int) -> Floats:
     return summed
 
 
-def _spread(variance: Floats, cells: Floats) -> Floats:
-    return np.broadcast_to(variance, cells.shape)
-
-
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    shares: Floats = np.divide(part, whole, out=np.zeros(np.broadcast_shapes(part.shape, whole.shape)), where=whole > 0)
-    return shares
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
+    """Quotient that is zero where the denominator is not positive."""
+    shape = np.broadcast_shapes(numerator.shape, denominator.shape)
+    ratio: Floats = np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)
+    return ratio

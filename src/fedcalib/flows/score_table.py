@@ -18,7 +18,7 @@ from fedcalib.answer import Answer
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_table import ScoreTable, default_buckets, even_edges
-from fedcalib.estimation.trees import at_fit, consistent
+from fedcalib.estimation.trees import consistent, variances_at_fit
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.binning import bin_edges
 from fedcalib.queries.scores import ScoreBuckets, ScoreTree
@@ -36,7 +36,7 @@ def table_of(tree: ScoreTree, answer: Answer) -> ScoreTable:
     """Read an answer to a tree as a table of its leaves, fitted twice where noise grows with the counts."""
     values, variances = list(answer.values.values()), list(answer.variances.values())
     first = consistent(values, variances, tree.arity)
-    variances = at_fit(first, values, variances, tree.arity)
+    variances = variances_at_fit(first, values, variances, tree.arity)
     leaves = consistent(values, variances, tree.arity)
     return ScoreTable(bin_edges(tree.leaves), leaves, tree.arity, tuple(one_a_level(level) for level in variances))
 
@@ -98,7 +98,7 @@ class ScoreCalibration(Method[Calibrator]):
 
 def steadied(table: ScoreTable) -> ScoreTable:
     """Let the likely counts stand for the noisy ones where noise is large; what is known of the noise stays."""
-    return replace(table, counts=table.likely) if table.shaken else table
+    return replace(table, counts=table.smooth) if table.noise_dominates else table
 
 
 def chosen_buckets(buckets: int | None, table: ScoreTable) -> int:

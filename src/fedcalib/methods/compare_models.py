@@ -15,7 +15,7 @@ from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
 from fedcalib.artifacts.evaluation import Comparison, Review
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_rates import area_influence
-from fedcalib.estimation.score_table import CERTAIN, SOMETHING, even_edges
+from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, even_edges
 from fedcalib.flows.score_table import table_of, two_classes
 from fedcalib.flows.wrapped import after, lockstep
 from fedcalib.method import Budget, Flow, Method
@@ -77,7 +77,7 @@ class CompareModels(Method[Comparison]):
 def _compare(pairs: Floats, noise: float, own: int, other: int, threshold: float) -> Comparison:
     """Read both models off counts by (label, own bucket, rival's bucket)."""
     totals = pairs.sum(axis=(1, 2))
-    if (totals <= CERTAIN * np.sqrt(noise * pairs[0].size)).any() or (totals <= SOMETHING).any():
+    if (totals <= DETECTION_Z * np.sqrt(noise * pairs[0].size)).any() or (totals <= MIN_RECORDS).any():
         unknown = Measured(float("nan"), 0.0, 1.0)
         apart = Measured(float("nan"), -1.0, 1.0)
         why = "A class has too few records, or drowns in noise: nothing can be compared."

@@ -21,7 +21,7 @@ import numpy as np
 from fedcalib.artifacts.scaling import Temperature, TemperatureByDomain
 from fedcalib.artifacts.steps import TopLabelSteps
 from fedcalib.errors import InputError
-from fedcalib.estimation.roots import crossing_of_line
+from fedcalib.estimation.roots import linear_root
 from fedcalib.method import Flow, Method
 from fedcalib.queries.shift import BinnedGaps, ClippedLosses, ConfidenceGaps, RightWrong, gaps_of
 from fedcalib.query import Block, RecordQuery, Rows
@@ -228,7 +228,7 @@ class DomainTemperatures(Method[TemperatureByDomain]):
         return TemperatureByDomain(Temperature(exp(overall)), tuple(Temperature(exp(one)) for one in shrunk.tolist()))
 
     def _crossing(self, curve: Floats) -> float:
-        return crossing_of_line(np.log(np.array(self.places)), gaps_of(curve), log(self.low), log(self.high))
+        return linear_root(np.log(np.array(self.places)), gaps_of(curve), log(self.low), log(self.high))
 
     def _doubt(self, curve: Floats, records: float, noise: float) -> float:
         """Give the variance of a domain's ln T: that of its gap, over the squared slope of its curve."""

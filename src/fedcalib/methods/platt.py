@@ -59,7 +59,7 @@ def fit_platt(score: Floats, positive: Floats, negative: Floats, noise: Floats) 
     inner = np.clip(score, 1e-6, 1 - 1e-6)
     odds = np.log(inner) - np.log1p(-inner)
     intercept, slope = fit_noisy_counts(
-        np.stack([np.ones_like(odds), odds], axis=1), positive, negative, noise=noise, start=(0.0, 1.0)
+        np.stack([np.ones_like(odds), odds], axis=1), positive, negative, noise=noise, prior_mean=(0.0, 1.0)
     )
     return Platt(float(np.clip(slope, _FLATTEST, _STEEPEST)), float(np.clip(intercept, -_FARTHEST, _FARTHEST)))
 
@@ -104,6 +104,6 @@ def _fit(buckets: Buckets, columns: Floats, kept: list[int]) -> Floats:
         buckets.positive,
         buckets.negative,
         noise=buckets.noise.mean(axis=0),
-        start=np.array([0.0, 1.0, 1.0])[kept],
+        prior_mean=np.array([0.0, 1.0, 1.0])[kept],
     )
     return weights

@@ -77,8 +77,8 @@ class QuantileBinning(ScoreCalibration):
 def shares(buckets: Buckets, smoothing: float) -> Floats:
     """Give each bucket's share of positives, drawn toward its mean score by pseudo-records and by noise."""
     positive = np.maximum(buckets.positive, 0.0)
-    held = buckets.held
-    worth = buckets.worth(np.clip(buckets.score, 0.02, 0.98))
+    held = buckets.records
+    worth = buckets.effective_fraction(np.clip(buckets.score, 0.02, 0.98))
     whole = worth * held + smoothing
     return np.divide(worth * positive + smoothing * buckets.score, whole, out=buckets.score.copy(), where=whole > 0)
 
@@ -110,7 +110,7 @@ class IsotonicBuckets(ScoreCalibration):
         held = buckets.positive + buckets.negative
         # shares stay signed until neighbours are pooled: cutting noise at zero first would lift every low bucket
         share = np.divide(buckets.positive, held, out=buckets.score.copy(), where=held > 0)
-        weight = np.maximum(held, 0.0) * buckets.worth(np.clip(buckets.score, 0.02, 0.98))
+        weight = np.maximum(held, 0.0) * buckets.effective_fraction(np.clip(buckets.score, 0.02, 0.98))
         return EdgeSteps.of_arrays(buckets.edges[1:-1], isotonic(share, weight + 1e-9))
 
 
@@ -157,7 +157,7 @@ def _evidence(buckets: Buckets) -> tuple[float, Floats]:
     from scipy.special import betaln
 
     prior = np.clip(buckets.score, _INNER, 1 - _INNER)
-    worth = buckets.worth(prior)
+    worth = buckets.effective_fraction(prior)
     up, down = worth * np.maximum(buckets.positive, 0.0), worth * np.maximum(buckets.negative, 0.0)
     a, b = 2 * prior, 2 * (1 - prior)
     score = float((betaln(up + a, down + b) - betaln(a, b)).sum())

@@ -14,7 +14,13 @@ import numpy as np
 from fedcalib.answer import Answer
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.estimation.roots import SPREAD, USUAL, Vote, crossing, stands_out
+from fedcalib.estimation.roots import (
+    PRIOR_DEVIATION,
+    PRIOR_LOG_TEMPERATURE,
+    ClientScoreSums,
+    noisy_root,
+    significant_at_one,
+)
 from fedcalib.method import Flow, Method
 from fedcalib.queries.temperature import TemperatureCurve, TemperatureScores, TemperatureSlope
 from fedcalib.records import Schema
@@ -61,12 +67,12 @@ class OneShotTemperature(Method[Temperature]):
         answer = yield TemperatureCurve(tuple(np.exp(grid).tolist()), self.reach, clip, self.weight)
         slopes, noise = answer["slope"], float(answer.variance("slope")[0])
         middle = 0.0 if grid[0] <= 0 <= grid[-1] else float(grid.mean())
-        root = crossing(grid, slopes, noise, middle)
+        root = noisy_root(grid, slopes, noise, middle)
         found = _Known(root, _bracket(grid, slopes, noise, root), noise / 2)
         for _ in range(self.refinements):
             query = TemperatureSlope(exp(found.place), self.reach, schema.classes, self.typical_records, self.weight)
             found = found.after(query, (yield query))
-        drowned = grid[0] <= 0 <= grid[-1] and not stands_out(grid, slopes, noise, self.doubt)
+        drowned = grid[0] <= 0 <= grid[-1] and not significant_at_one(grid, slopes, noise, self.doubt)
         return Temperature(1.0, DROWNED) if drowned else Temperature(exp(-found.place))
 
 
@@ -143,9 +149,13 @@ class BoundedTemperature(Method[Temperature]):
         grid = np.linspace(log(1 / self.highest), log(1 / self.lowest), self.points)
         query = TemperatureScores(tuple(np.exp(grid).tolist()), self.cut, self.quiet, self.weight)
         answer = yield query
-        vote = Vote(grid, answer["score"], float(answer.variance("score")[0]), schema.clients)
-        # the shape that votes have says where this one turns, or a free curve where it has another
-        turn = vote.turn(-USUAL, SPREAD) if vote.fits else crossing(grid, vote.sums, vote.noise, 0.0)
-        doubt = self.doubt * (_LEAN if turn > 0 else 1.0)
-        clear = vote.stands_out(0.0, doubt) if vote.fits else stands_out(grid, vote.sums, vote.noise, doubt)
-        return Temperature(exp(-turn)) if clear else Temperature(1.0, DROWNED)
+        scores, noise = answer["score"], float(answer.variance("score")[0])
+        sums = ClientScoreSums(grid, scores, noise, schema.clients)
+        # the parametric shape where the sums are compatible with it, a polynomial where they are not
+        if sums.plausible:
+            root = sums.posterior_root(-PRIOR_LOG_TEMPERATURE, PRIOR_DEVIATION)
+        else:
+            root = noisy_root(grid, scores, noise, 0.0)
+        z = self.doubt * (_LEAN if root > 0 else 1.0)
+        clear = sums.root_differs_from(0.0, z) if sums.plausible else significant_at_one(grid, scores, noise, z)
+        return Temperature(exp(-root)) if clear else Temperature(1.0, DROWNED)

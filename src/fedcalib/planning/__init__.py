@@ -18,10 +18,10 @@ from typing import Final, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.estimation.noise_aware import unfolded
+from fedcalib.estimation.noise_aware import debiased_absolute
 from fedcalib.estimation.score_rates import gap_weights_of, one_step_area
-from fedcalib.estimation.score_table import CERTAIN, ScoreTable
-from fedcalib.estimation.trees import rising
+from fedcalib.estimation.score_table import DETECTION_Z, ScoreTable
+from fedcalib.estimation.trees import nonnegative_leaves
 from fedcalib.metrics.binning import bin_edges
 from fedcalib.planning.simulation import ScoreModel, simulated_tables
 from fedcalib.privacy import Privacy
@@ -63,9 +63,9 @@ class Area(Figure):
 
     def values(self, table: ScoreTable, counts: Floats) -> Floats:
         """Count pairs."""
-        known = (counts.sum(axis=2) > np.maximum(CERTAIN * table.doubts[:2], 0.0)).all(axis=1)
+        known = (counts.sum(axis=2) > np.maximum(DETECTION_Z * table.total_deviations[:2], 0.0)).all(axis=1)
         found = np.full(len(counts), np.nan)
-        found[known] = one_step_area(counts[known], rising(counts[known]))
+        found[known] = one_step_area(counts[known], nonnegative_leaves(counts[known]))
         return found
 
 
@@ -83,10 +83,10 @@ class Rate(Figure):
         left, right = table.edges[:-1], table.edges[1:]
         above = np.clip((right - self.threshold) / (right - left), 0.0, 1.0)
         weights = [_by_side(weights, above) for weights in (self.part, self.whole)]
-        held = rising(counts)
-        likely = table.smoothed(counts) if table.shaken else held
+        held = nonnegative_leaves(counts)
+        likely = table.smoothed(counts) if table.noise_dominates else held
         part, whole = (likely.reshape(len(counts), -1) @ weight.reshape(-1) for weight in weights)
-        floor = CERTAIN * float(np.sqrt(max(float(table.variance(weights[1][None])[0]), 0.0)))
+        floor = DETECTION_Z * float(np.sqrt(max(float(table.variance(weights[1][None])[0]), 0.0)))
         known = held.reshape(len(counts), -1) @ weights[1].reshape(-1) > max(floor, 0.0)
         return np.where(known, np.clip(part / np.where(known, whole, 1.0), 0.0, 1.0), np.nan)
 
@@ -104,8 +104,8 @@ class CalibrationError(Figure):
         gaps = counts.reshape(len(counts), -1) @ weights.reshape(len(weights), -1).T
         noise = table.variance(weights)
         records = counts.sum(axis=(1, 2))
-        known = records > max(CERTAIN * float(table.doubts[2]), 0.0)
-        cleared = unfolded(gaps, noise).sum(axis=1)
+        known = records > max(DETECTION_Z * float(table.total_deviations[2]), 0.0)
+        cleared = debiased_absolute(gaps, noise).sum(axis=1)
         return np.where(known, np.minimum(cleared / np.where(known, records, 1.0), 1.0), np.nan)
 
 

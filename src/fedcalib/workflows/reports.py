@@ -189,14 +189,14 @@ def _line(label: str, traced: Traced, text: str) -> Curve:
 
 def _diagram(curves: Curves) -> Diagram:
     bins = curves.reliability()
-    drowned = bins.drowned > 0
+    below_noise = bins.below_noise > 0
     return Diagram(
         label="score",
         edges=bins.edges,
-        confidence=np.where(drowned, np.nan, bins.score),
-        observed=bins.share.value,
-        low=np.where(drowned, np.nan, bins.share.low),
-        high=np.where(drowned, np.nan, bins.share.high),
+        confidence=np.where(below_noise, np.nan, bins.score),
+        observed=bins.rate.value,
+        low=np.where(below_noise, np.nan, bins.rate.low),
+        high=np.where(below_noise, np.nan, bins.rate.high),
         count=bins.records,
         ece_text="" if np.isnan(curves.ece().value) else f"ECE {curves.ece().value:.4f}",
         noisy=not curves.table.exact,

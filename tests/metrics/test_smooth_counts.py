@@ -24,11 +24,11 @@ def table(counts: np.ndarray, deviation: float) -> ScoreTable:
     return ScoreTable(bin_edges(CELLS), counts, CELLS, (np.full((2, 1), deviation**2),))
 
 
-def likely_counts(counts: np.ndarray, variance: float) -> np.ndarray:
+def smooth_counts(counts: np.ndarray, variance: float) -> np.ndarray:
     """Of several runs, (runs, 2, cells), with the same noise everywhere."""
     cells = counts.shape[2]
     groups = Groups.of([np.full(1, variance)], cells, cells)
-    return np.stack([groups.likely(np.full(cells, 1 / cells), counts[:, label]) for label in (0, 1)], axis=1)
+    return np.stack([groups.smoothed(np.full(cells, 1 / cells), counts[:, label]) for label in (0, 1)], axis=1)
 
 
 def plain_area(counts: np.ndarray) -> float:
@@ -37,7 +37,7 @@ def plain_area(counts: np.ndarray) -> float:
 
 def test_smooth_densities_are_found_behind_noise() -> None:
     runs = np.stack([noisy(seed) for seed in range(8)])
-    found = likely_counts(runs, 300.0**2)
+    found = smooth_counts(runs, 300.0**2)
     assert (found >= 0).all()
     far = slice(96, None)  # where hardly any record is
     sums, plain, exact = found[:, :, far].sum(axis=2), runs[:, :, far].sum(axis=2), TRUTH[:, far].sum(axis=1)
@@ -47,16 +47,16 @@ def test_smooth_densities_are_found_behind_noise() -> None:
 def test_clear_counts_win_over_smoothness() -> None:
     spiky = TRUTH.copy()
     spiky[:, 40] += 20_000
-    found = likely_counts(spiky[None], 1.0)[0]
+    found = smooth_counts(spiky[None], 1.0)[0]
     np.testing.assert_allclose(found.sum(axis=1), spiky.sum(axis=1), rtol=1e-3)
     assert found[:, 40] == pytest.approx(spiky[:, 40], rel=0.02)
 
 
 def test_only_large_noise_is_smoothed_away() -> None:
     loud, faint, none = (table(noisy(1, deviation), deviation) for deviation in (300.0, 1.0, 0.0))
-    assert (loud.shaken, faint.shaken, none.shaken) == (True, False, False)
-    assert faint.likely is faint.held
-    np.testing.assert_array_equal(none.likely, TRUTH)
+    assert (loud.noise_dominates, faint.noise_dominates, none.noise_dominates) == (True, False, False)
+    assert faint.smooth is faint.nonnegative
+    np.testing.assert_array_equal(none.smooth, TRUTH)
 
 
 def test_precision_above_a_high_threshold_gains() -> None:
@@ -65,7 +65,7 @@ def test_precision_above_a_high_threshold_gains() -> None:
     for seed in range(60):
         found = table(noisy(seed, 40.0), 40.0)
         off.append(precision(found, np.array([0.75])).value[0] - exact)
-        up = found.held[:, 96:].sum(axis=1)
+        up = found.nonnegative[:, 96:].sum(axis=1)
         plain.append(np.nan if np.isnan(off[-1]) else up[1] / up.sum() - exact)
     assert np.isfinite(off).sum() > 50
     assert np.nanmean(np.square(off)) < 0.9 * np.nanmean(np.square(plain))
@@ -79,7 +79,7 @@ def test_precision_above_a_high_threshold_gains() -> None:
     st.sampled_from([1e-2, 1.0, 1e8]),
 )
 def test_any_counts_give_counts(counts: np.ndarray, variance: float) -> None:
-    found = likely_counts(counts, variance)
+    found = smooth_counts(counts, variance)
     assert np.isfinite(found).all()
     assert (found >= 0).all()
 
@@ -91,8 +91,8 @@ def test_the_area_by_one_step_is_plain_without_noise_and_sharper_with_it() -> No
     steps, plain = [], []
     for seed in range(60):
         found = table(noisy(seed, 350.0), 350.0)
-        if not found.drowned:
-            steps.append(one_step_area(found.counts[None], found.held[None])[0] - exact)
+        if not found.below_noise:
+            steps.append(one_step_area(found.counts[None], found.nonnegative[None])[0] - exact)
             plain.append(plain_area(found.counts) - exact)
     assert len(steps) > 30
     assert np.std(steps) < np.std(plain)

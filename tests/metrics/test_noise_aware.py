@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedcalib.estimation.noise_aware import absolute_sum_interval, unfolded
+from fedcalib.estimation.noise_aware import absolute_sum_interval, debiased_absolute
 
 FAR = np.linspace(4, 10, 15)
 FLIGHTS = np.array([0, 8, 20, 30, 25, 15, 8, 4, 2, 1, 0.5, 0, 0, 0, 0])
@@ -20,9 +20,9 @@ def test_covers_the_truth_wherever_it_is(truth: np.ndarray, most: float) -> None
     rng = np.random.default_rng(0)
     sums, covered, widths = [], [], []
     for _ in range(120):
-        seen = truth + rng.normal(size=15)
-        found = absolute_sum_interval(seen, np.eye(15))
-        sums.append(np.abs(seen).sum())
+        observed = truth + rng.normal(size=15)
+        found = absolute_sum_interval(observed, np.eye(15))
+        sums.append(np.abs(observed).sum())
         covered.append(found.low - 1e-9 <= np.abs(truth).sum() <= found.high + 1e-9)
         widths.append(found.width)
     assert np.mean(covered) >= 0.88
@@ -30,7 +30,7 @@ def test_covers_the_truth_wherever_it_is(truth: np.ndarray, most: float) -> None
 
 
 def test_signs_that_neighbours_agree_on_shorten_it() -> None:
-    """Small parts of one sign are worth more than the same parts in turns, and both are covered."""
+    """Small terms of one sign are worth more than the same terms in turns, and both are covered."""
     rng, widths = np.random.default_rng(2), {}
     for name, truth in (("alike", np.full(15, 2.0)), ("in turns", np.where(np.arange(15) % 2, 2.0, -2.0))):
         found = [absolute_sum_interval(truth + rng.normal(size=15), np.eye(15)) for _ in range(120)]
@@ -41,14 +41,14 @@ def test_signs_that_neighbours_agree_on_shorten_it() -> None:
 
 def test_a_plug_in_interval_would_not() -> None:
     """The plug-in sum of nothing but noise is far from zero: that is the bias in question."""
-    seen = np.abs(np.random.default_rng(0).normal(size=(500, 15))).sum(axis=1)
-    assert np.quantile(seen, 0.025) > 5
+    observed = np.abs(np.random.default_rng(0).normal(size=(500, 15))).sum(axis=1)
+    assert np.quantile(observed, 0.025) > 5
 
 
-def test_correlated_parts_widen_or_narrow_it() -> None:
-    parts = np.full(4, 10.0)
-    together = absolute_sum_interval(parts, np.ones((4, 4)))
-    apart = absolute_sum_interval(parts, np.eye(4))
+def test_correlated_terms_widen_or_narrow_it() -> None:
+    terms = np.full(4, 10.0)
+    together = absolute_sum_interval(terms, np.ones((4, 4)))
+    apart = absolute_sum_interval(terms, np.eye(4))
     assert together.width == pytest.approx(2 * apart.width, rel=0.01)
     assert apart.width == pytest.approx(2 * 1.96 * 2, rel=0.02)
 
@@ -59,15 +59,15 @@ def test_no_noise_no_width() -> None:
 
 
 @given(hnp.arrays(np.float64, 5, elements=st.floats(-1e6, 1e6)), st.sampled_from([1e-9, 1.0, 1e6]))
-def test_any_parts_give_an_interval(parts: np.ndarray, spread: float) -> None:
-    found = absolute_sum_interval(parts, spread**2 * np.eye(5))
+def test_any_terms_give_an_interval(terms: np.ndarray, deviation: float) -> None:
+    found = absolute_sum_interval(terms, deviation**2 * np.eye(5))
     assert 0 <= found.low <= found.high
     assert np.isfinite(found.high)
 
 
-def test_unfolding_takes_out_what_noise_adds() -> None:
+def test_debiasing_removes_what_noise_adds() -> None:
     rng = np.random.default_rng(1)
-    seen = 6.0 + rng.normal(size=(4000, 1))
-    assert unfolded(seen, np.ones(1)).mean() == pytest.approx(6.0, abs=0.05)
-    assert unfolded(rng.normal(size=(4000, 1)), np.ones(1)).mean() < 0.5
-    assert unfolded(np.array([3.0, -2.0]), np.zeros(2)).tolist() == [3.0, 2.0]
+    observed = 6.0 + rng.normal(size=(4000, 1))
+    assert debiased_absolute(observed, np.ones(1)).mean() == pytest.approx(6.0, abs=0.05)
+    assert debiased_absolute(rng.normal(size=(4000, 1)), np.ones(1)).mean() < 0.5
+    assert debiased_absolute(np.array([3.0, -2.0]), np.zeros(2)).tolist() == [3.0, 2.0]
