@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib import registry as catalogue
-from fedcalib import wire
+from fedcalib import registry, wire
 from fedcalib.errors import FedcalibError, WireError
 from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.temperature import TemperatureCurve
@@ -54,7 +53,7 @@ def test_nested_values_come_back() -> None:
     ("text", "says"),
     [
         ("{", "JSON"),
-        ('{"type":"Popen","fields":{}}', "catalogued"),
+        ('{"type":"Popen","fields":{}}', "registered"),
         ('{"type":"LabelHistogram","fields":{"classes":2,"bins":3,"evil":1}}', "evil"),
         ('{"type":"LabelHistogram","fields":{"classes":"2","bins":3}}', "int"),
         ('{"type":"LabelHistogram","fields":{"classes":2}}', "LabelHistogram"),
@@ -93,22 +92,22 @@ def test_mutated_messages_raise_typed_errors_only(data: st.DataObject) -> None:
         assert str(error)
 
 
-def test_every_catalogued_name_exists() -> None:
-    for name in catalogue.names():
-        assert catalogue.lookup(name).__name__ == name
+def test_every_registered_name_exists() -> None:
+    for name in registry.names():
+        assert registry.lookup(name).__name__ == name
 
 
 def test_a_site_can_register_its_own_type() -> None:
     from dataclasses import dataclass
 
-    @catalogue.register
+    @registry.register
     @dataclass(frozen=True)
     class OwnThing:
         size: int
 
     assert wire.loads(wire.dumps(OwnThing(3))) == OwnThing(3)
-    with pytest.raises(WireError, match="catalogued already"):
-        catalogue.register(type("FedBin", (), {}))
+    with pytest.raises(WireError, match="registered already"):
+        registry.register(type("FedBin", (), {}))
 
 
 def test_json_is_canonical() -> None:

@@ -21,7 +21,7 @@ import fedcalib as fc
 from benchmarks.fl_swag.hmc import Posterior, disagreement, hmc
 from benchmarks.fl_swag.measure import figures
 from benchmarks.progress import Table
-from fedcalib import registry as catalogue
+from fedcalib import registry
 from fedcalib.artifacts.gaussians import WeightPosterior
 from fedcalib.artifacts.networks import Ensemble, Trained
 from fedcalib.training import SGD, Adam, LocalTraining, OwnNetwork
@@ -35,7 +35,7 @@ SCALES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 COLOURS = {"HMC": "0.6", "SWAG": "tab:red", "SWAG, scale tuned": "tab:blue"}
 
 
-@catalogue.register
+@registry.register
 class ThreeHidden(torch.nn.Sequential):
     """Three hidden layers of eight units."""
 

@@ -5,8 +5,9 @@ Names come when they are first used, so that importing the package costs little 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedcalib.registry import exports
 
 if TYPE_CHECKING:
     from fedcalib.accounting.ledger import Ledger as Ledger
@@ -124,130 +125,5 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "AccT": "methods.domain_shift",
-    "Answer": "answer",
-    "Audit": "audit.evidence",
-    "Auto": "methods.auto",
-    "Averaged": "methods.compose",
-    "BBSE": "methods.bbse",
-    "BetaScaling": "methods.platt",
-    "BinaryBBQ": "methods.score_binning",
-    "Bisection": "search",
-    "Block": "query",
-    "Bound": "query",
-    "BoundedTemperature": "methods.temperature",
-    "Budget": "method",
-    "ByOdds": "artifacts.steps",
-    "ByScale": "artifacts.steps",
-    "CBPE": "methods.bbse",
-    "CCVR": "methods.ccvr",
-    "Calibrator": "artifacts.calibrator",
-    "Chain": "artifacts.calibrator",
-    "ClassShares": "methods.bbse",
-    "ClassShifts": "methods.residual_binning",
-    "ClassWise": "methods.residual_binning",
-    "ClientQuery": "query",
-    "Cohort": "cohort",
-    "CompareModels": "methods.compare_models",
-    "ConfusionOf": "methods.bbse",
-    "Disjoint": "cohort",
-    "DistributedDP": "privacy.distributed",
-    "DomainTemperatures": "methods.domain_shift",
-    "Doubting": "flows.label_histogram",
-    "ECET": "methods.domain_shift",
-    "EvenLogOdds": "metrics.binning",
-    "EvenProbability": "metrics.binning",
-    "Everyone": "cohort",
-    "FLSWAG": "methods.fl_swag",
-    "FeatureGaussians": "methods.ccvr",
-    "FedAvg": "methods.fed_avg",
-    "FedBBQ": "methods.fed_bbq",
-    "FedBin": "methods.fed_bin",
-    "FedCal": "methods.fed_scaling",
-    "FedMatrix": "methods.fed_scaling",
-    "FedOPVector": "methods.fed_scaling",
-    "FedTemp": "methods.fed_scaling",
-    "FedVector": "methods.fed_scaling",
-    "FederatedMetrics": "methods.evaluation",
-    "Federation": "federation",
-    "FitAndMeasure": "methods.compose",
-    "Flow": "method",
-    "Flower": "deploy.flower",
-    "GoldenSection": "search",
-    "GridSearch": "search",
-    "Identity": "artifacts.calibrator",
-    "InProcess": "runtimes",
-    "Interpolation": "search",
-    "IsotonicBuckets": "methods.score_binning",
-    "Join": "query",
-    "KeepTop": "artifacts.calibrator",
-    "LabelShares": "artifacts.logit_shifts",
-    "LabelShift": "artifacts.logit_shifts",
-    "Ledger": "accounting.ledger",
-    "LocalDP": "privacy.local",
-    "LogitOffsets": "artifacts.logit_shifts",
-    "LogitShifts": "artifacts.logit_shifts",
-    "Mechanism": "privacy",
-    "Method": "method",
-    "Monitor": "workflows.monitor",
-    "NLLT": "methods.domain_shift",
-    "OnMagnitude": "search",
-    "OneShotTemperature": "methods.temperature",
-    "Open": "privacy.open",
-    "PerClientECE": "methods.evaluation",
-    "Pipeline": "methods.compose",
-    "Plan": "method",
-    "PlattScaling": "methods.platt",
-    "Poisson": "cohort",
-    "Pooled": "methods.residual_binning",
-    "Privacy": "privacy",
-    "QuantileBinning": "methods.score_binning",
-    "Query": "query",
-    "RecordQuery": "query",
-    "Records": "records",
-    "Replay": "runtimes",
-    "ResidualBinning": "methods.residual_binning",
-    "Result": "loop",
-    "RidgeOPVector": "methods.ridge_scaling",
-    "RidgeVector": "methods.ridge_scaling",
-    "Rows": "query",
-    "Runtime": "loop",
-    "Schema": "records",
-    "ScoreCurves": "methods.evaluation",
-    "ScoreModel": "planning.simulation",
-    "ScoreTree": "queries.scores",
-    "SecAgg": "privacy.secagg",
-    "Secure": "randomness",
-    "Simulated": "randomness",
-    "SourceBinning": "methods.domain_shift",
-    "SourceLaplace": "privacy.source_laplace",
-    "Study": "planning",
-    "Together": "methods.compose",
-    "Transcript": "transcript",
-    "TwoLevel": "methods.residual_binning",
-    "Unweighted": "flows.label_histogram",
-    "UserGaussian": "privacy.user_gaussian",
-    "Weighted": "flows.label_histogram",
-    "audit_mechanism": "audit.mechanisms",
-    "audit_model": "audit.runs",
-    "audit_run": "audit.runs",
-    "load": "artifacts",
-    "read": "data",
-    "run": "loop",
-    "suited_tree": "planning",
-}
-
-__all__ = [*_HOME]  # noqa: PLE0604 - one list, the keys above
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'fedcalib' has no attribute {name!r}")
-    value = getattr(import_module(f"fedcalib.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+if not TYPE_CHECKING:
+    __getattr__, __all__, __dir__ = exports(__name__)

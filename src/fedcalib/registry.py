@@ -1,225 +1,458 @@
-"""Every type that may cross the wire, by name.
+"""The one list of what has a public name, a word on the command line, or may cross the wire.
 
-The list is explicit, because registries filled at import time are empty in a worker process. A name maps to the
-module that defines it; the module is imported when the name is first met. A site that brings its own query or
-network registers it with `register` in its own process: code never travels.
+A row names a thing and the module that defines it; nothing is imported before it is used. `fedcalib.NAME`, the words of
+--method and --privacy, and decoding all read these rows. The list is explicit, because registries filled at import time
+are empty in a worker process.
+
+A package of yours adds rows through an entry point of the group `fedcalib.methods` that names a sequence of them. They
+are read when a word is not known here, and to list methods. A site decodes their types only where its policy names
+them; code never travels.
 """
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from importlib import import_module
+from typing import Any, Final, Literal, final
 
-from fedcalib.errors import WireError
+from fedcalib.errors import InputError, WireError
 
-_HOME = {
-    # vocabulary
-    "Bound": "query",
-    "Block": "query",
-    "Join": "query",
-    "Cohort": "cohort",
-    "Everyone": "cohort",
-    "Poisson": "cohort",
-    "Disjoint": "cohort",
-    "Spending": "accounting.spending",
-    # queries
-    "LabelHistogram": "queries.class_tables",
-    "LabelCounts": "queries.class_tables",
-    "TopLabelTable": "queries.reliability",
-    "ClasswiseResiduals": "queries.reliability",
-    "Hits": "queries.reliability",
-    "Losses": "queries.reliability",
-    "ScoreGaps": "queries.reliability",
-    "ScoreHistogram": "queries.reliability",
-    "TemperatureCurve": "queries.temperature",
-    "TemperatureSlope": "queries.temperature",
-    "TemperatureScores": "queries.temperature",
-    "Clipped": "queries.wrapped",
-    "NormHistogram": "queries.wrapped",
-    "ScoreTree": "queries.scores",
-    "ScoreLeaves": "queries.scores",
-    "LogitResiduals": "queries.class_tables",
-    "ClassCurvature": "queries.class_tables",
-    "Calibrated": "queries.wrapped",
-    "ScalingGradient": "queries.scaling",
-    "ClassCounts": "methods.bbse",
-    "OwnErrors": "queries.reliability",
-    "LocalFit": "queries.scaling",
-    "TemperatureFamily": "families.affine",
-    "VectorFamily": "families.affine",
-    "MatrixFamily": "families.affine",
-    "OrderPreservingVectorFamily": "families.order_preserving",
-    "OrderPreservingNetworkFamily": "families.order_preserving",
-    "ConfidenceGaps": "queries.shift",
-    "ClippedLosses": "queries.shift",
-    "BinnedGaps": "queries.shift",
-    "RightWrong": "queries.shift",
-    "Confidence": "queries.shift",
-    "Predictions": "queries.shift",
-    "ConfusionCounts": "queries.shift",
-    "DomainGaps": "methods.domain_shift",
-    "ScoreBuckets": "queries.scores",
-    "PairedBuckets": "queries.scores",
-    "LocalUpdate": "queries.training",
-    "LocalTraining": "training.local",
-    "SGD": "training.local",
-    "Adam": "training.local",
-    "SoftmaxRegression": "training.network",
-    "ConvNet": "training.torch_networks",
-    "LeNet5": "training.torch_networks",
-    "ResNet18": "training.torch_networks",
-    "CharLSTM": "training.torch_networks",
-    "OwnNetwork": "training.torch_networks",
-    "UnitHead": "training.torch_networks",
-    "ClassMoments": "queries.moments",
-    "LocalPosterior": "queries.training",
-    "Trajectory": "training.posterior",
-    "Curvature": "training.posterior",
+GROUP: Final = "fedcalib.methods"
+
+Kind = Literal["method", "privacy", "option", "mechanism", "query", "artifact", "type", "function", "module"]
+
+
+@final
+@dataclass(frozen=True)
+class Registered:
+    """One row of the registry.
+
+    Parameters
+    ----------
+    name
+        The name of the class or function. Of what crosses the wire or is saved, it is the file format.
+    module
+        The module that defines it; a leading dot stands for this package.
+    kind
+        What it is. Methods and privacy models with a `word` can be chosen on the command line.
+    public
+        The public module that shows it: "fc" for `fedcalib` itself, "fc.query" for `fedcalib.query`; empty for none.
+    word
+        Its word on the command line, if it has one.
+    wire
+        Whether it may be decoded from messages and files.
+
+    Examples
+    --------
+    >>> row = Registered("FedBin", ".methods.fed_bin", "method", word="fed-bin")
+    >>> row.build({"bins": 8}).bins
+    8
+    """
+
+    name: str
+    module: str
+    kind: Kind
+    public: str = ""
+    word: str = ""
+    wire: bool = True
+
+    def load(self) -> Any:
+        """Import it."""
+        module = import_module(self.module, "fedcalib")
+        return module if self.kind == "module" else getattr(module, self.name)
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring."""
+        return (self.load().__doc__ or "").split("\n", 1)[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its options with their defaults; None where one has to be given."""
+        return {field.name: None if field.default is MISSING else field.default for field in fields(self.load())}
+
+    def build(self, options: Mapping[str, Any]) -> Any:
+        """Make one from the options that were given."""
+        cls, word = self.load(), self.word or kebab(self.name)
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise InputError(f"Expected options of {word} ({', '.join(known) or 'it has none'}), found '{name}'.")
+        required = [field.name for field in fields(cls) if field.default is MISSING and field.name not in options]
+        if required:
+            raise InputError(f"Expected --{required[0].replace('_', '-')} with {word}, found none; state it.")
+        return cls(**options)
+
+
+ROWS: Final = (
+    # methods: those with a word fit a calibrator from labelled records, and --method names them
+    Registered("FedBin", ".methods.fed_bin", "method", "fc", "fed-bin"),
+    Registered("FedBBQ", ".methods.fed_bbq", "method", "fc", "fed-bbq"),
+    Registered("FedTemp", ".methods.fed_scaling", "method", "fc", "fed-temp"),
+    Registered("FedVector", ".methods.fed_scaling", "method", "fc", "fed-vector"),
+    Registered("FedMatrix", ".methods.fed_scaling", "method", "fc", "fed-matrix"),
+    Registered("FedOPVector", ".methods.fed_scaling", "method", "fc", "fed-op-vector"),
+    Registered("FedCal", ".methods.fed_scaling", "method", "fc", "fed-cal"),
+    Registered("OneShotTemperature", ".methods.temperature", "method", "fc", "one-shot-temperature"),
+    Registered("BoundedTemperature", ".methods.temperature", "method", "fc", "bounded-temperature"),
+    Registered("RidgeOPVector", ".methods.ridge_scaling", "method", "fc", "ridge-op-vector"),
+    Registered("RidgeVector", ".methods.ridge_scaling", "method", "fc", "ridge-vector"),
+    Registered("ResidualBinning", ".methods.residual_binning", "method", "fc", "residual-binning"),
+    Registered("ClassShifts", ".methods.residual_binning", "method", "fc", "class-shifts"),
+    Registered("Auto", ".methods.auto", "method", "fc", "auto"),
+    Registered("PlattScaling", ".methods.platt", "method", "fc", "platt-scaling"),
+    Registered("BetaScaling", ".methods.platt", "method", "fc", "beta-scaling"),
+    Registered("QuantileBinning", ".methods.score_binning", "method", "fc", "quantile-binning"),
+    Registered("IsotonicBuckets", ".methods.score_binning", "method", "fc", "isotonic-buckets"),
+    Registered("BinaryBBQ", ".methods.score_binning", "method", "fc", "binary-bbq"),
+    Registered("AccT", ".methods.domain_shift", "method", "fc", "acc-t"),
+    Registered("NLLT", ".methods.domain_shift", "method", "fc", "nll-t"),
+    Registered("ECET", ".methods.domain_shift", "method", "fc", "ece-t"),
+    Registered("SourceBinning", ".methods.domain_shift", "method", "fc", "source-binning"),
+    Registered("Together", ".methods.compose", "method", "fc"),
+    Registered("Pipeline", ".methods.compose", "method", "fc"),
+    Registered("ClassShares", ".methods.bbse", "method", "fc"),
+    Registered("Averaged", ".methods.compose", "method", "fc"),
+    Registered("FederatedMetrics", ".methods.evaluation", "method", "fc"),
+    Registered("PerClientECE", ".methods.evaluation", "method", "fc"),
+    Registered("CBPE", ".methods.bbse", "method", "fc"),
+    Registered("BBSE", ".methods.bbse", "method", "fc"),
+    Registered("ConfusionOf", ".methods.bbse", "method", "fc"),
+    Registered("DomainTemperatures", ".methods.domain_shift", "method", "fc"),
+    Registered("ReviewWindow", ".methods.compare_models", "method"),
+    Registered("ScoreCurves", ".methods.evaluation", "method", "fc"),
+    Registered("CompareModels", ".methods.compare_models", "method", "fc"),
+    Registered("FedAvg", ".methods.fed_avg", "method", "fc"),
+    Registered("CCVR", ".methods.ccvr", "method", "fc"),
+    Registered("FeatureGaussians", ".methods.ccvr", "method", "fc"),
+    Registered("FLSWAG", ".methods.fl_swag", "method", "fc"),
+    Registered("FitAndMeasure", ".methods.compose", "method", "fc"),
+    # options of methods, mechanisms and runs
+    Registered("Everyone", ".cohort", "option", "fc"),
+    Registered("Poisson", ".cohort", "option", "fc"),
+    Registered("Disjoint", ".cohort", "option", "fc"),
+    Registered("TemperatureFamily", ".families.affine", "option"),
+    Registered("VectorFamily", ".families.affine", "option"),
+    Registered("MatrixFamily", ".families.affine", "option"),
+    Registered("OrderPreservingVectorFamily", ".families.order_preserving", "option"),
+    Registered("OrderPreservingNetworkFamily", ".families.order_preserving", "option"),
+    Registered("LocalTraining", ".training.local", "option"),
+    Registered("SGD", ".training.local", "option"),
+    Registered("Adam", ".training.local", "option"),
+    Registered("SoftmaxRegression", ".training.network", "option"),
+    Registered("ConvNet", ".training.torch_networks", "option"),
+    Registered("LeNet5", ".training.torch_networks", "option"),
+    Registered("ResNet18", ".training.torch_networks", "option"),
+    Registered("CharLSTM", ".training.torch_networks", "option"),
+    Registered("OwnNetwork", ".training.torch_networks", "option"),
+    Registered("UnitHead", ".training.torch_networks", "option"),
+    Registered("Trajectory", ".training.posterior", "option"),
+    Registered("Curvature", ".training.posterior", "option"),
+    Registered("Coder", ".privacy.local", "option"),
+    Registered("Cell", ".privacy.local_reports", "option"),
+    Registered("SignedCell", ".privacy.local_reports", "option"),
+    Registered("Coordinate", ".privacy.local_reports", "option"),
+    Registered("Unary", ".privacy.local_reports", "option"),
+    Registered("RandomSymbol", ".privacy.local_reports", "option"),
+    Registered("FlippedSign", ".privacy.local_reports", "option"),
+    Registered("ClassWise", ".methods.residual_binning", "option", "fc"),
+    Registered("Pooled", ".methods.residual_binning", "option", "fc"),
+    Registered("TwoLevel", ".methods.residual_binning", "option", "fc"),
+    Registered("EvenLogOdds", ".metrics.binning", "option", "fc"),
+    Registered("EvenProbability", ".metrics.binning", "option", "fc"),
+    Registered("ByOdds", ".artifacts.steps", "option", "fc"),
+    Registered("ByScale", ".artifacts.steps", "option", "fc"),
+    Registered("Unweighted", ".flows.label_histogram", "option", "fc"),
+    Registered("Doubting", ".flows.label_histogram", "option", "fc"),
+    Registered("Weighted", ".flows.label_histogram", "option", "fc"),
+    Registered("GoldenSection", ".search", "option", "fc"),
+    Registered("GridSearch", ".search", "option", "fc"),
+    Registered("OnMagnitude", ".search", "option", "fc"),
+    Registered("Bisection", ".search", "option", "fc"),
+    Registered("Interpolation", ".search", "option", "fc"),
+    Registered("Retrained", ".methods.ccvr", "option"),
+    Registered("ClosedForm", ".methods.ccvr", "option"),
+    # privacy models, which --privacy names
+    Registered("Open", ".privacy.open", "privacy", "fc", "open"),
+    Registered("SecAgg", ".privacy.secagg", "privacy", "fc", "secagg"),
+    Registered("DistributedDP", ".privacy.distributed", "privacy", "fc", "distributed"),
+    Registered("LocalDP", ".privacy.local", "privacy", "fc", "local"),
+    Registered("UserGaussian", ".privacy.user_gaussian", "privacy", "fc", "user"),
+    Registered("SourceLaplace", ".privacy.source_laplace", "privacy", "fc", "laplace"),
     # mechanisms
-    "Exact": "privacy.open",
-    "FixedPoint": "privacy.secagg",
-    "PolyaShares": "privacy.distributed",
-    "GaussianShares": "privacy.distributed",
-    "ClippedGaussian": "privacy.user_gaussian",
-    "LaplaceTerms": "privacy.source_laplace",
-    "RandomisedReports": "privacy.local",
-    "Coder": "privacy.local",
-    "Cell": "privacy.local_reports",
-    "SignedCell": "privacy.local_reports",
-    "Coordinate": "privacy.local_reports",
-    "Unary": "privacy.local_reports",
-    "RandomSymbol": "privacy.local_reports",
-    "FlippedSign": "privacy.local_reports",
-    # privacy models
-    "Open": "privacy.open",
-    "SecAgg": "privacy.secagg",
-    "DistributedDP": "privacy.distributed",
-    "LocalDP": "privacy.local",
-    "SourceLaplace": "privacy.source_laplace",
-    "UserGaussian": "privacy.user_gaussian",
-    # methods
-    "Together": "methods.compose",
-    "FedBin": "methods.fed_bin",
-    "FedBBQ": "methods.fed_bbq",
-    "FedTemp": "methods.fed_scaling",
-    "FedVector": "methods.fed_scaling",
-    "FedMatrix": "methods.fed_scaling",
-    "FedOPVector": "methods.fed_scaling",
-    "FedCal": "methods.fed_scaling",
-    "ResidualBinning": "methods.residual_binning",
-    "ClassShifts": "methods.residual_binning",
-    "ClassWise": "methods.residual_binning",
-    "Pooled": "methods.residual_binning",
-    "TwoLevel": "methods.residual_binning",
-    "RidgeVector": "methods.ridge_scaling",
-    "RidgeOPVector": "methods.ridge_scaling",
-    "Pipeline": "methods.compose",
-    "Auto": "methods.auto",
-    "ClassShares": "methods.bbse",
-    "EvenLogOdds": "metrics.binning",
-    "EvenProbability": "metrics.binning",
-    "ByOdds": "artifacts.steps",
-    "ByScale": "artifacts.steps",
-    "Unweighted": "flows.label_histogram",
-    "Doubting": "flows.label_histogram",
-    "Weighted": "flows.label_histogram",
-    "OneShotTemperature": "methods.temperature",
-    "BoundedTemperature": "methods.temperature",
-    "Averaged": "methods.compose",
-    "FederatedMetrics": "methods.evaluation",
-    "PerClientECE": "methods.evaluation",
-    "PlattScaling": "methods.platt",
-    "AccT": "methods.domain_shift",
-    "NLLT": "methods.domain_shift",
-    "ECET": "methods.domain_shift",
-    "SourceBinning": "methods.domain_shift",
-    "CBPE": "methods.bbse",
-    "BBSE": "methods.bbse",
-    "ConfusionOf": "methods.bbse",
-    "DomainTemperatures": "methods.domain_shift",
-    "ReviewWindow": "methods.compare_models",
-    "GoldenSection": "search",
-    "GridSearch": "search",
-    "OnMagnitude": "search",
-    "Bisection": "search",
-    "Interpolation": "search",
-    "ScoreCurves": "methods.evaluation",
-    "QuantileBinning": "methods.score_binning",
-    "IsotonicBuckets": "methods.score_binning",
-    "BinaryBBQ": "methods.score_binning",
-    "BetaScaling": "methods.platt",
-    "CompareModels": "methods.compare_models",
-    "FedAvg": "methods.fed_avg",
-    "CCVR": "methods.ccvr",
-    "FeatureGaussians": "methods.ccvr",
-    "Retrained": "methods.ccvr",
-    "ClosedForm": "methods.ccvr",
-    "FLSWAG": "methods.fl_swag",
-    "FitAndMeasure": "methods.compose",
-    # artifacts
-    "Fitted": "artifacts.evaluation",
-    "Trained": "artifacts.networks",
-    "Ensemble": "artifacts.networks",
-    "Head": "artifacts.networks",
-    "Representation": "artifacts.networks",
-    "ClassGaussians": "artifacts.gaussians",
-    "WeightPosterior": "artifacts.gaussians",
-    "TopLabelSteps": "artifacts.steps",
-    "Confusion": "artifacts.evaluation",
-    "TemperatureByDomain": "artifacts.scaling",
-    "Mixture": "artifacts.calibrator",
-    "Review": "artifacts.evaluation",
-    "Identity": "artifacts.calibrator",
-    "Steps": "artifacts.steps",
-    "Blend": "artifacts.steps",
-    "Chain": "artifacts.calibrator",
-    "KeepTop": "artifacts.calibrator",
-    "LogitOffsets": "artifacts.logit_shifts",
-    "LogitShifts": "artifacts.logit_shifts",
-    "LabelShift": "artifacts.logit_shifts",
-    "LabelShares": "artifacts.logit_shifts",
-    "VectorScaling": "artifacts.scaling",
-    "MatrixScaling": "artifacts.scaling",
-    "OrderPreservingVector": "artifacts.scaling",
-    "OrderPreservingNetwork": "artifacts.scaling",
-    "Temperature": "artifacts.scaling",
-    "MetricsReport": "artifacts.evaluation",
-    "ClientErrors": "artifacts.evaluation",
-    "Measured": "metrics.intervals",
-    "Reliability": "metrics.reliability",
-    "Platt": "artifacts.scaling",
-    "Beta": "artifacts.scaling",
-    "Curves": "artifacts.evaluation",
-    "ScoreTable": "estimation.score_table",
-    "EdgeSteps": "artifacts.steps",
-    "Comparison": "artifacts.evaluation",
-}
+    Registered("Exact", ".privacy.open", "mechanism"),
+    Registered("FixedPoint", ".privacy.secagg", "mechanism"),
+    Registered("PolyaShares", ".privacy.distributed", "mechanism"),
+    Registered("GaussianShares", ".privacy.distributed", "mechanism"),
+    Registered("ClippedGaussian", ".privacy.user_gaussian", "mechanism"),
+    Registered("LaplaceTerms", ".privacy.source_laplace", "mechanism"),
+    Registered("RandomisedReports", ".privacy.local", "mechanism"),
+    # queries
+    Registered("LabelHistogram", ".queries.class_tables", "query"),
+    Registered("LabelCounts", ".queries.class_tables", "query"),
+    Registered("TopLabelTable", ".queries.reliability", "query"),
+    Registered("ClasswiseResiduals", ".queries.reliability", "query"),
+    Registered("Hits", ".queries.reliability", "query"),
+    Registered("Losses", ".queries.reliability", "query"),
+    Registered("ScoreGaps", ".queries.reliability", "query"),
+    Registered("ScoreHistogram", ".queries.reliability", "query"),
+    Registered("TemperatureCurve", ".queries.temperature", "query"),
+    Registered("TemperatureSlope", ".queries.temperature", "query"),
+    Registered("TemperatureScores", ".queries.temperature", "query"),
+    Registered("Clipped", ".queries.wrapped", "query"),
+    Registered("NormHistogram", ".queries.wrapped", "query"),
+    Registered("ScoreTree", ".queries.scores", "query", "fc"),
+    Registered("ScoreLeaves", ".queries.scores", "query"),
+    Registered("LogitResiduals", ".queries.class_tables", "query"),
+    Registered("ClassCurvature", ".queries.class_tables", "query"),
+    Registered("Calibrated", ".queries.wrapped", "query"),
+    Registered("ScalingGradient", ".queries.scaling", "query"),
+    Registered("ClassCounts", ".methods.bbse", "query"),
+    Registered("OwnErrors", ".queries.reliability", "query"),
+    Registered("LocalFit", ".queries.scaling", "query"),
+    Registered("ConfidenceGaps", ".queries.shift", "query"),
+    Registered("ClippedLosses", ".queries.shift", "query"),
+    Registered("BinnedGaps", ".queries.shift", "query"),
+    Registered("RightWrong", ".queries.shift", "query"),
+    Registered("Confidence", ".queries.shift", "query"),
+    Registered("Predictions", ".queries.shift", "query"),
+    Registered("ConfusionCounts", ".queries.shift", "query"),
+    Registered("DomainGaps", ".methods.domain_shift", "query"),
+    Registered("ScoreBuckets", ".queries.scores", "query"),
+    Registered("PairedBuckets", ".queries.scores", "query"),
+    Registered("LocalUpdate", ".queries.training", "query"),
+    Registered("ClassMoments", ".queries.moments", "query"),
+    Registered("LocalPosterior", ".queries.training", "query"),
+    # artifacts and their parts
+    Registered("Fitted", ".artifacts.evaluation", "artifact"),
+    Registered("Trained", ".artifacts.networks", "artifact"),
+    Registered("Ensemble", ".artifacts.networks", "artifact"),
+    Registered("Head", ".artifacts.networks", "artifact"),
+    Registered("Representation", ".artifacts.networks", "artifact"),
+    Registered("ClassGaussians", ".artifacts.gaussians", "artifact"),
+    Registered("WeightPosterior", ".artifacts.gaussians", "artifact"),
+    Registered("TopLabelSteps", ".artifacts.steps", "artifact"),
+    Registered("Confusion", ".artifacts.evaluation", "artifact"),
+    Registered("TemperatureByDomain", ".artifacts.scaling", "artifact"),
+    Registered("Mixture", ".artifacts.calibrator", "artifact"),
+    Registered("Review", ".artifacts.evaluation", "artifact"),
+    Registered("Identity", ".artifacts.calibrator", "artifact", "fc"),
+    Registered("Steps", ".artifacts.steps", "artifact"),
+    Registered("Blend", ".artifacts.steps", "artifact"),
+    Registered("Chain", ".artifacts.calibrator", "artifact", "fc"),
+    Registered("KeepTop", ".artifacts.calibrator", "artifact", "fc"),
+    Registered("LogitOffsets", ".artifacts.logit_shifts", "artifact", "fc"),
+    Registered("LogitShifts", ".artifacts.logit_shifts", "artifact", "fc"),
+    Registered("LabelShift", ".artifacts.logit_shifts", "artifact", "fc"),
+    Registered("LabelShares", ".artifacts.logit_shifts", "artifact", "fc"),
+    Registered("VectorScaling", ".artifacts.scaling", "artifact"),
+    Registered("MatrixScaling", ".artifacts.scaling", "artifact"),
+    Registered("OrderPreservingVector", ".artifacts.scaling", "artifact"),
+    Registered("OrderPreservingNetwork", ".artifacts.scaling", "artifact"),
+    Registered("Temperature", ".artifacts.scaling", "artifact"),
+    Registered("MetricsReport", ".artifacts.evaluation", "artifact"),
+    Registered("ClientErrors", ".artifacts.evaluation", "artifact"),
+    Registered("Measured", ".metrics.intervals", "artifact"),
+    Registered("Reliability", ".metrics.reliability", "artifact"),
+    Registered("Platt", ".artifacts.scaling", "artifact"),
+    Registered("Beta", ".artifacts.scaling", "artifact"),
+    Registered("Curves", ".artifacts.evaluation", "artifact"),
+    Registered("ScoreTable", ".estimation.score_table", "artifact"),
+    Registered("EdgeSteps", ".artifacts.steps", "artifact"),
+    Registered("Comparison", ".artifacts.evaluation", "artifact"),
+    # vocabulary
+    Registered("Bound", ".query", "type", "fc"),
+    Registered("Block", ".query", "type", "fc"),
+    Registered("Join", ".query", "type", "fc"),
+    Registered("Cohort", ".cohort", "type", "fc"),
+    Registered("Spending", ".accounting.spending", "type"),
+    Registered("Answer", ".answer", "type", "fc", wire=False),
+    Registered("Audit", ".audit.evidence", "type", "fc", wire=False),
+    Registered("Budget", ".method", "type", "fc", wire=False),
+    Registered("Calibrator", ".artifacts.calibrator", "type", "fc", wire=False),
+    Registered("ClientQuery", ".query", "type", "fc", wire=False),
+    Registered("Federation", ".federation", "type", "fc", wire=False),
+    Registered("Flow", ".method", "type", "fc", wire=False),
+    Registered("Flower", ".deploy.flower", "type", "fc", wire=False),
+    Registered("InProcess", ".runtimes", "type", "fc", wire=False),
+    Registered("Ledger", ".accounting.ledger", "type", "fc", wire=False),
+    Registered("Mechanism", ".privacy", "type", "fc", wire=False),
+    Registered("Method", ".method", "type", "fc", wire=False),
+    Registered("Monitor", ".workflows.monitor", "type", "fc", wire=False),
+    Registered("Plan", ".method", "type", "fc", wire=False),
+    Registered("Privacy", ".privacy", "type", "fc", wire=False),
+    Registered("Query", ".query", "type", "fc", wire=False),
+    Registered("RecordQuery", ".query", "type", "fc", wire=False),
+    Registered("Records", ".records", "type", "fc", wire=False),
+    Registered("Replay", ".runtimes", "type", "fc", wire=False),
+    Registered("Result", ".loop", "type", "fc", wire=False),
+    Registered("Rows", ".query", "type", "fc", wire=False),
+    Registered("Runtime", ".loop", "type", "fc", wire=False),
+    Registered("Schema", ".records", "type", "fc", wire=False),
+    Registered("ScoreModel", ".planning.simulation", "type", "fc", wire=False),
+    Registered("Secure", ".randomness", "type", "fc", wire=False),
+    Registered("Simulated", ".randomness", "type", "fc", wire=False),
+    Registered("Study", ".planning", "type", "fc", wire=False),
+    Registered("Transcript", ".transcript", "type", "fc", wire=False),
+    # functions
+    Registered("audit_mechanism", ".audit.mechanisms", "function", "fc", wire=False),
+    Registered("audit_model", ".audit.runs", "function", "fc", wire=False),
+    Registered("audit_run", ".audit.runs", "function", "fc", wire=False),
+    Registered("load", ".artifacts", "function", "fc", wire=False),
+    Registered("read", ".data", "function", "fc", wire=False),
+    Registered("run", ".loop", "function", "fc", wire=False),
+    Registered("suited_tree", ".planning", "function", "fc", wire=False),
+)
 
-_LOCAL: dict[str, type] = {}
+_BY_NAME: Final = {row.name: row for row in ROWS}
+_LOCAL: Final[dict[str, type]] = {}
 
 
-def lookup(name: str) -> type:
-    """Find a catalogued type by its name."""
+def kebab(name: str) -> str:
+    """Spell a class's name as a word of the command line: FedBBQ is fed-bbq."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
+
+
+@cache
+def installed() -> tuple[Registered, ...]:
+    """Rows of other installed packages, from their entry points.
+
+    Raises
+    ------
+    InputError
+        If a package's rows cannot be read, or take a name or word that this package uses.
+    """
+    from importlib.metadata import entry_points
+
+    rows: list[Registered] = []
+    for point in entry_points(group=GROUP):
+        try:
+            rows += point.load()
+        except Exception as error:
+            raise InputError(
+                f"Expected rows of methods from {point.value}, found {type(error).__name__}: {error}; "
+                "update or remove the package that brings it."
+            ) from error
+    words = {row.word for row in ROWS if row.word}
+    for row in rows:
+        if not isinstance(row, Registered) or row.name in _BY_NAME or row.word in words:
+            raise InputError(f"Expected rows with names and words of their own in the group {GROUP}, found {row}.")
+    return tuple(rows)
+
+
+def choices(kind: Kind) -> tuple[Registered, ...]:
+    """Methods or privacy models that a word on the command line can name, other packages' last."""
+    return tuple(row for row in (*ROWS, *installed()) if row.kind == kind and row.word)
+
+
+def find(kind: Kind, word: str) -> Registered | None:
+    """The method or privacy model with this word; a method without a word goes by its name, such as score-curves."""
+    for rows in (lambda: ROWS, installed):
+        for row in rows():
+            if row.kind == kind and (row.word or kebab(row.name)) == word:
+                return row
+    return None
+
+
+def method(word: str | None, options: Mapping[str, Any], settings: Sequence[str] = ()) -> Any:
+    """Make the calibration method that a word names; settings are written as name=value."""
+    row = _chosen("method", word)
+    given = {name: value for name, value in options.items() if value is not None}
+    return row.build({**given, **_settings(row, settings)})
+
+
+def privacy(word: str | None, options: Mapping[str, Any]) -> Any:
+    """Make the privacy model that a word names."""
+    row = _chosen("privacy", word)
+    return row.build({name: value for name, value in options.items() if value is not None})
+
+
+def takes(word: str | None, option: str) -> bool:
+    """Whether a privacy model has an option of its own."""
+    row = find("privacy", word or "")
+    return row is not None and option in row.options
+
+
+def _chosen(kind: Kind, word: str | None) -> Registered:
+    row = find(kind, word or "")
+    if row is None or not row.word:
+        words = ", ".join(choice.word for choice in choices(kind))
+        raise InputError(f"Expected --{kind} with one of {words}, found {word or 'none'}.")
+    return row
+
+
+def _settings(row: Registered, settings: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    plain = {key: value for key, value in row.options.items() if isinstance(value, bool | int | float | str)}
+    for setting in settings:
+        name, sign, text = setting.partition("=")
+        if not sign or name not in plain:
+            names = ", ".join(plain)
+            raise InputError(f"Expected --set NAME=VALUE with one of {names}, found '{setting}'.")
+        values[name] = _value(text, plain[name], setting)
+    return values
+
+
+def _value(text: str, default: Any, setting: str) -> Any:
+    """Read a value as the kind that its default is."""
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        return text if isinstance(default, str) else int(text) if isinstance(default, int) else float(text)
+    except (ValueError, KeyError) as error:
+        raise InputError(f"Expected a value like {default!r}, found --set {setting}.") from error
+
+
+def lookup(name: str, allowed: Collection[str] | None = ()) -> type:
+    """Find a type that may be decoded.
+
+    Parameters
+    ----------
+    name
+        The name of its class.
+    allowed
+        Which types of other installed packages may be found beside this package's own; None for all of them.
+    """
     if name in _LOCAL:
         return _LOCAL[name]
-    if name not in _HOME:
-        raise WireError(f"Expected a catalogued type, found {name[:80]!r}; is this version older than the sender's?")
-    found: type = getattr(import_module(f"fedcalib.{_HOME[name]}"), name)
+    row = _BY_NAME.get(name)
+    if row is None and (allowed is None or name in allowed):
+        row = next((other for other in installed() if other.name == name), None)
+    if row is None or not row.wire:
+        raise WireError(f"Expected a registered type, found {name[:80]!r}; is this version older than the sender's?")
+    found: type = row.load()
     return found
 
 
 def register(cls: type) -> type:
-    """Add a type of your own to this process's catalogue; usable as a decorator."""
-    if cls.__name__ in _HOME:
-        raise WireError(f"Expected a new name, found {cls.__name__}, which is catalogued already.")
+    """Let this process decode a type of your own; usable as a decorator."""
+    if cls.__name__ in _BY_NAME:
+        raise WireError(f"Expected a new name, found {cls.__name__}, which is registered already.")
     _LOCAL[cls.__name__] = cls
     return cls
 
 
-def names() -> tuple[str, ...]:
-    """List every catalogued name."""
-    return (*_HOME, *_LOCAL)
+def names(*kinds: Kind) -> tuple[str, ...]:
+    """Names of all types that may be decoded, or of those of some kinds."""
+    own = tuple(row.name for row in ROWS if row.wire and (not kinds or row.kind in kinds))
+    return own if kinds else (*own, *_LOCAL)
 
 
-def homes() -> tuple[tuple[str, str], ...]:
-    """List every name of the package's own catalogue with the module that defines it."""
-    return tuple(_HOME.items())
+def exports(module: str) -> tuple[Callable[[str], Any], list[str], Callable[[], list[str]]]:
+    """`__getattr__`, `__all__` and `__dir__` of a public module, whose names are imported when they are first used."""
+    place = module.replace("fedcalib", "fc", 1)
+    rows = {row.name: row for row in ROWS if row.public == place}
+
+    def get(name: str) -> Any:
+        if name not in rows:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value = rows[name].load()
+        setattr(sys.modules[module], name, value)
+        return value
+
+    shown = sorted(name for name, row in rows.items() if row.kind != "module")
+    return get, shown, lambda: sorted({*rows, *vars(sys.modules[module])})

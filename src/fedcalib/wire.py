@@ -1,7 +1,7 @@
 """Frozen dataclasses to JSON and back, for allow-listed types only.
 
 A dataclass becomes `{"type": NAME, "fields": {...}}`; arrays, fractions and non-finite floats have tagged forms of
-their own. Decoding builds only what `catalogue` names, checks every field, and never runs anything else.
+their own. Decoding builds only what `registry` names, checks every field, and never runs anything else.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one line a kind of value
 def decode(data: Any, lookup: Callable[[str], type] | None = None, depth: int = 0) -> Any:
     """Rebuild a value from plain JSON data; lists come back as tuples."""
     if lookup is None:
-        from fedcalib.registry import lookup as catalogued
+        from fedcalib.registry import lookup as registered
 
-        lookup = catalogued
+        lookup = registered
     if depth > _DEEPEST:
         raise WireError(f"Expected data nested at most {_DEEPEST} deep, found more.")
     if data is None or isinstance(data, bool | int | float | str):

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib import accounting, wire
-from fedcalib import registry as catalogue
+from fedcalib import accounting, registry, wire
 from fedcalib.errors import InputError
 from fedcalib.flows.wrapped import EDGES, clip_quantile, clipped_sum
 from fedcalib.queries.class_tables import LabelHistogram
@@ -37,8 +36,8 @@ class ClippedHistogram(fc.Method[tuple[float, np.ndarray]]):
         return clip, answer["1"], answer.variance("1")
 
 
-if ClippedHistogram.__name__ not in catalogue.names():
-    catalogue.register(ClippedHistogram)
+if ClippedHistogram.__name__ not in registry.names():
+    registry.register(ClippedHistogram)
 
 
 def alike(sizes):

@@ -12,8 +12,7 @@ from tests.privacy.questions import Sizes, Values, answered, one_by_one, scored,
 from tests.strategies import federations
 
 import fedcalib as fc
-from fedcalib import accounting, wire
-from fedcalib import registry as catalogue
+from fedcalib import accounting, registry, wire
 from fedcalib.accounting import rho_for
 from fedcalib.accounting.events import SampledGaussian
 from fedcalib.errors import InputError, RefusedError, TooFewClients
@@ -208,8 +207,8 @@ def test_poisson_participation_divides_by_the_expected_cohort():
     federation = fc.Federation.grouped(records.take(np.zeros(400, dtype=int)), np.repeat(np.arange(4), 100), 4)
     federation = fc.Federation.of(list(federation.clients()) * 500)
     for cls in (AskSizes, Sizes):
-        if cls.__name__ not in catalogue.names():
-            catalogue.register(cls)
+        if cls.__name__ not in registry.names():
+            registry.register(cls)
     run = fc.run(
         AskSizes(),
         fc.InProcess(federation),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import fedcalib as fc
+from fedcalib import registry
 from fedcalib.remote.journal import InMemory, OnDisk
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.runtime import Remote
@@ -14,11 +15,9 @@ from fedcalib.remote.site import Site
 from fedcalib.remote.sites import LocalTransport, Transport
 from fedcalib.secagg import Directory, SigningIdentity
 
-MECHANISMS = (
-    *("Exact", "FixedPoint", "PolyaShares", "GaussianShares"),
-    *("ClippedGaussian", "LaplaceTerms", "RandomisedReports"),
+GENEROUS = Policy(
+    mechanisms=registry.names("mechanism"), epsilon_a_query=1e6, epsilon_a_run=1e6, epsilon_a_year=1e6, fewest_records=0
 )
-GENEROUS = Policy(mechanisms=MECHANISMS, epsilon_a_query=1e6, epsilon_a_run=1e6, epsilon_a_year=1e6, fewest_records=0)
 
 
 def names(count: int) -> list[str]:

@@ -39,7 +39,7 @@ def words(all_places: Places) -> list[str]:
 
 @dataclass(frozen=True)
 class Nosy(RecordQuery):
-    """A query that nobody catalogued."""
+    """A query that nobody registered."""
 
     @property
     def blocks(self) -> dict[str, Block]:
@@ -49,14 +49,14 @@ class Nosy(RecordQuery):
         return Rows(np.zeros((len(records), 1), dtype=np.int64), None)
 
 
-def test_an_uncatalogued_query_is_not_even_read(tmp_path: Path) -> None:
+def test_an_unregistered_query_is_not_even_read(tmp_path: Path) -> None:
     site = places(DATA, Policy(), tmp_path).sites["site-00"]
     outline = Outline(
         "r", (LabelHistogram(2, 15),), (PolyaShares({"x": 1.0}, {"x": 1.0}, 3),), fc.Cohort(5), fc.Everyone()
     )
     text = write(Begin(replace(outline, queries=(Nosy(),)), ""))
     assert read(site.handle("begin", text), Refused).reason == "malformed"
-    assert "Expected a catalogued type, found 'Nosy'" in site.notebook.log.lines()[-1]["reason"]
+    assert "Expected a registered type, found 'Nosy'" in site.notebook.log.lines()[-1]["reason"]
 
 
 def test_a_query_that_is_not_on_the_list_is_refused(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from benchmarks.shakespeare import shakespeare
 from benchmarks.similarity import layer_similarity, linear_cka, plot_similarity
 
 import fedcalib as fc
-from fedcalib import datasets, metrics, wire
-from fedcalib import registry as catalogue
+from fedcalib import datasets, metrics, registry, wire
 from fedcalib.data import partition
 from fedcalib.errors import InputError, WireError
 from fedcalib.methods.ccvr import CCVR, Retrained
@@ -41,7 +40,7 @@ class Wobbly(torch.nn.Module):
         return self.top(self.body(x))
 
 
-catalogue.register(Wobbly)
+registry.register(Wobbly)
 
 
 def table(n: int = 200, seed: int = 0) -> fc.Records:
@@ -100,7 +99,7 @@ def test_curvature_of_a_torch_head_is_that_of_softmax_regression() -> None:
         def __init__(self) -> None:
             super().__init__(4, 3)
 
-    catalogue.register(Flat)
+    registry.register(Flat)
     network, plain = OwnNetwork("Flat"), SoftmaxRegression(4, 3)
     weights = network.start(1)
     x = table(30).extra["inputs"]
@@ -222,7 +221,7 @@ def test_scores_are_the_modules_own_whatever_follows_its_last_layer() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.top(x) / 2
 
-    catalogue.register(Halved)
+    registry.register(Halved)
     network = OwnNetwork("Halved")
     from fedcalib.artifacts.networks import Trained
 

@@ -9,11 +9,13 @@ import json
 import os
 from abc import ABC
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from fedcalib import wire
 from fedcalib.errors import InputError, WireError
+from fedcalib.registry import lookup
 
 SCHEMA_VERSION: Final = 1
 S = TypeVar("S", bound="Artifact")
@@ -55,7 +57,7 @@ def read_document(path: Path | str) -> tuple[Any, Any]:
             f"Expected schema version {SCHEMA_VERSION} in {place}, found {document.get('schema_version')!r}; "
             "use the version of fedcalib that wrote it."
         )
-    artifact = wire.decode(document.get("artifact"))
+    artifact = wire.decode(document.get("artifact"), partial(lookup, allowed=None))
     if not isinstance(artifact, Artifact):
         raise InputError(f"Expected an artifact in {place}, found {type(artifact).__name__}.")
     return artifact, wire.decode(document.get("privacy"))

@@ -32,7 +32,6 @@ from fedcalib.cli.evaluate import evaluate
 from fedcalib.cli.export import export
 from fedcalib.cli.monitor import monitor
 from fedcalib.cli.plan import plan
-from fedcalib.cli.registry import METHODS, MODELS, Entry
 from fedcalib.cli.server import app as server
 from fedcalib.cli.server import certs
 from fedcalib.cli.site import app as site
@@ -40,13 +39,14 @@ from fedcalib.cli.submit import simulate, submit
 from fedcalib.cli.train import train
 from fedcalib.cli.voice import SCHEMA_VERSION, Table, Voice
 from fedcalib.errors import FedcalibError, InputError
+from fedcalib.registry import Registered, choices
 
 
 def methods(
     format_: options.Shape = options.Format.TEXT, config: options.Config = None, debug: options.Debug = False
 ) -> None:
     """List the methods and privacy models that --method and --privacy can name."""
-    lists = {"methods": _there(METHODS), "privacy": _there(MODELS)}
+    lists = {"methods": choices("method"), "privacy": choices("privacy")}
     document = {name: [_entry(entry) for entry in entries] for name, entries in lists.items()}
     tables = [
         Table(title, ("name", "what it does", "options"), tuple(_row(entry) for entry in lists[name]))
@@ -55,11 +55,7 @@ def methods(
     Voice(format_ is options.Format.JSON).result(document, tables)
 
 
-def _there(entries: tuple[Entry, ...]) -> list[Entry]:
-    return [entry for entry in entries if entry.there]
-
-
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: Registered) -> dict[str, Any]:
     known = {name: value if _is_plain(value) else type(value).__name__ for name, value in entry.options.items()}
     return {"name": entry.word, "class": entry.name, "summary": entry.summary, "options": known}
 
@@ -68,7 +64,7 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: Registered) -> tuple[str, ...]:
     known = (name if value is None else f"{name}={value}" for name, value in _entry(entry)["options"].items())
     return entry.word, entry.summary, ", ".join(known)
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
+from fedcalib import registry
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.cli import options, registry
+from fedcalib.cli import options
 from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
 from fedcalib.cli.voice import SCHEMA_VERSION, Voice, check_folder, places, write_all
 from fedcalib.data import Columns, expand

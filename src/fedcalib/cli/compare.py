@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
-from fedcalib.cli import options, registry
+from fedcalib import registry
+from fedcalib.cli import options
 from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
 from fedcalib.cli.voice import SCHEMA_VERSION, Voice, check_folder, write_all
 from fedcalib.data import Columns, expand

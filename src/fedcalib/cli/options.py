@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
+from fedcalib.registry import ROWS
+
 _DATA = "What the files hold"
 _PRIVACY = "Privacy"
 _GENERAL = "General"
+
+
+def _list(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}"
 
 
 class Format(StrEnum):
@@ -42,7 +50,7 @@ Unit: TypeAlias = Annotated[
 
 Model: TypeAlias = Annotated[
     str | None,
-    Option("--privacy", help="open, secagg, distributed, local, user or laplace.", rich_help_panel=_PRIVACY),
+    Option("--privacy", help=f"{_list(row.word for row in ROWS if row.kind == 'privacy')}.", rich_help_panel=_PRIVACY),
 ]
 Epsilon: TypeAlias = Annotated[
     float | None,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from fedcalib.cli import registry
+from fedcalib import registry
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation, Poisson
 from fedcalib.data import Columns, read_checked
@@ -35,7 +35,8 @@ class PrivacyRequest:
         """Make the model with a share of the budget."""
         epsilon = None if self.epsilon is None else self.epsilon * share
         delta = None if self.delta is None else self.delta * share
-        return registry.privacy(self.word, {"epsilon": epsilon, "delta": delta, "clip": self.clip})
+        made: Privacy = registry.privacy(self.word, {"epsilon": epsilon, "delta": delta, "clip": self.clip})
+        return made
 
 
 @final

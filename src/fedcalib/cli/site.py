@@ -115,9 +115,10 @@ def policy() -> None:
     """Print the default policy as TOML, to start one's own from."""
     rules = Policy()
     lines = [
-        "# What this site answers. Without a list of queries or models, everything catalogued is allowed.",
+        "# What this site answers. Without a list of queries or models, every registered type is allowed.",
         '# queries = ["TopLabelTable", "ScoreTree"]',
         '# models = ["TemperatureFamily"]',
+        '# allow_types = ["MyQuery"]  # of other installed packages',
         f"mechanisms = {json.dumps(list(rules.mechanisms))}",
         *(f"{name} = {getattr(rules, name)}" for name in ("epsilon_a_query", "epsilon_a_run", "epsilon_a_year")),
         f"delta = {rules.delta}",

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
-from fedcalib import errors
-from fedcalib.cli import options, registry
+from fedcalib import errors, registry
+from fedcalib.cli import options
 from fedcalib.cli.voice import Table, Voice
 from fedcalib.data import Columns, expand, read_checked
 from fedcalib.deploy import commands as deployment

@@ -24,6 +24,7 @@ from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline, Runtime, Step, Total
 from fedcalib.records import Records, Schema
+from fedcalib.registry import names
 from fedcalib.remote.config import open_site, policy_of, records_of, write_identity
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.protocol import ACTIONS, Refused, write
@@ -163,10 +164,7 @@ T = TypeVar("T")
 
 _QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _GENEROUS: Final = Policy(  # nobody is protected on one machine, and budgets are kept by whoever simulates
-    mechanisms=(
-        *("Exact", "FixedPoint", "PolyaShares", "GaussianShares"),
-        *("ClippedGaussian", "LaplaceTerms", "RandomisedReports"),
-    ),
+    mechanisms=names("mechanism"),
     epsilon_a_query=1e6,
     epsilon_a_run=1e6,
     epsilon_a_year=1e9,

@@ -12,8 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
-from fedcalib import registry as catalogue
-from fedcalib import wire
+from fedcalib import registry, wire
 from fedcalib.cohort import Everyone
 from fedcalib.errors import InputError, WireError
 from fedcalib.loop import Outline
@@ -92,20 +91,17 @@ class Job:
 
     def asked(self) -> Method[Any]:
         """Make the method."""
-        from fedcalib.cli.registry import Entry, kebab
-
-        homes = {kebab(name): (home, name) for name, home in catalogue.homes() if home.startswith("methods.")}
-        if self.method not in homes:
+        row = registry.find("method", self.method)
+        if row is None:
             raise InputError(f"Expected a method such as fed-bbq or score-curves, found '{self.method}'.")
-        home, name = homes[self.method]
-        made: Method[Any] = Entry(self.method, home, name).build(dict(self.settings))
+        made: Method[Any] = row.build(dict(self.settings))
         return self.model().tell(FitAndMeasure(made) if self.measure else made)
 
     def model(self) -> Privacy:
         """Make the privacy model."""
-        from fedcalib.cli.registry import privacy
-
-        return privacy(self.privacy, {"epsilon": self.epsilon, "delta": self.delta, "clip": self.clip})
+        options = {"epsilon": self.epsilon, "delta": self.delta, "clip": self.clip}
+        made: Privacy = registry.privacy(self.privacy, options)
+        return made
 
     def participation(self) -> Everyone:
         """Say who takes part: all sites, and some of them may drop out."""

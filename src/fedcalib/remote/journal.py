@@ -171,7 +171,7 @@ class Visit:
         data: Any = wire.parse(text)
         try:
             answered = tuple(Answered(step, mark, tuple(tries), reply) for step, mark, tries, reply in data["answered"])
-            return cls(read(data["begin"], _Begin).outline, answered, data["masks"])
+            return cls(read(data["begin"], _Begin, None).outline, answered, data["masks"])
         except (KeyError, TypeError, ValueError) as error:
             raise WireError("Expected a saved run, found it damaged; the site has to be asked in a new run.") from error
 

@@ -20,6 +20,7 @@ from fedcalib.errors import InputError
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
 from fedcalib.query import Query
+from fedcalib.registry import lookup
 from fedcalib.remote.protocol import Refusal
 
 LONGEST_VECTOR: Final = 1 << 27  # numbers: one gibibyte
@@ -30,8 +31,9 @@ _MODELS: Final = ("families.", "artifacts.", "training.")  # homes of what a que
 @final
 @dataclass(frozen=True)
 class Policy:
-    """The most that a site answers. None in a list allows everything that is catalogued.
+    """The most that a site answers. None in a list allows everything that this package has.
 
+    `allow_types` names types of other installed packages that a server may send as well; the lists hold for them too.
     `simulation` says that nodes hold several logical clients each, so that sites are not clients; no file can say so.
     """
 
@@ -51,6 +53,7 @@ class Policy:
     fewest_records: int = FEWEST_RECORDS
     fewest_clients: int = FEWEST_CLIENTS
     quorum: Fraction = Fraction(2, 3)
+    allow_types: tuple[str, ...] = ()
     simulation: bool = False
 
     def __post_init__(self) -> None:
@@ -84,9 +87,12 @@ class Policy:
         if query.size > LONGEST_VECTOR:
             raise Refusal("query", f"Expected at most {LONGEST_VECTOR} numbers in an answer, found {query.size}.")
         for name in _names(wire.encode(query)):
-            allowed = self.models if _is_model(name) else self.queries
+            allowed = self.models if self._is_model(name) else self.queries
             if allowed is not None and name not in allowed:
                 raise Refusal("query", f"Expected one of the allowed {', '.join(allowed)}, found {name}.")
+
+    def _is_model(self, name: str) -> bool:
+        return lookup(name, self.allow_types).__module__.removeprefix("fedcalib.").startswith(_MODELS)
 
     def _accept_mechanism(self, mechanism: Mechanism, cohort: Cohort) -> None:
         name = type(mechanism).__name__
@@ -151,7 +157,7 @@ def fitting() -> Iterator[None]:
 
 
 def _names(data: Any) -> Iterator[str]:
-    """Walk through every catalogued type inside of encoded data."""
+    """Walk through every registered type inside of encoded data."""
     if isinstance(data, dict):
         if isinstance(data.get("type"), str) and data["type"] not in _WORDING:
             yield data["type"]
@@ -162,17 +168,11 @@ def _names(data: Any) -> Iterator[str]:
             yield from _names(item)
 
 
-def _is_model(name: str) -> bool:
-    from fedcalib.registry import lookup
-
-    return lookup(name).__module__.removeprefix("fedcalib.").startswith(_MODELS)
-
-
 def _value(name: str, value: Any, path: Path | str) -> Any:
     known = [field.name for field in fields(Policy) if field.name != "simulation"]
     if name not in known:
         raise InputError(f"Expected {', '.join(known)} in {path}, found '{name}'.")
-    if name in ("queries", "models", "mechanisms"):
+    if name in ("queries", "models", "mechanisms", "allow_types"):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise InputError(f"Expected a list of names for '{name}' in {path}, found {value!r}.")
         return tuple(value)

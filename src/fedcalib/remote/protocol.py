@@ -16,11 +16,12 @@ out of a fixed list, and never a word of its data.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar, final
 
-from fedcalib import registry as catalogue
-from fedcalib import wire
+from fedcalib import registry, wire
 from fedcalib.cohort import Participation
 from fedcalib.errors import PolicyError, WireError
 from fedcalib.loop import Outline
@@ -146,18 +147,19 @@ _OWN: dict[str, type] = {
 }
 
 
-def _lookup(name: str) -> type:
-    return _OWN[name] if name in _OWN else catalogue.lookup(name)
-
-
 def write(message: object) -> str:
     """Put a message into text."""
     return wire.dumps(message)
 
 
-def read(text: str, kind: type[T]) -> T:
-    """Read a message that has to be of one kind."""
-    message = wire.decode(wire.parse(text), _lookup)
+def _decoded(text: str, allowed: Collection[str] | None = ()) -> object:
+    lookup = partial(registry.lookup, allowed=allowed)
+    return wire.decode(wire.parse(text), lambda name: _OWN[name] if name in _OWN else lookup(name))
+
+
+def read(text: str, kind: type[T], allowed: Collection[str] | None = ()) -> T:
+    """Read a message that has to be of one kind; `allowed` names types of other packages that it may hold."""
+    message = _decoded(text, allowed)
     if not isinstance(message, kind):
         raise WireError(f"Expected a message of the kind {kind.__name__}, found {type(message).__name__}.")
     return message
@@ -165,7 +167,7 @@ def read(text: str, kind: type[T]) -> T:
 
 def read_reply(text: str, kind: type[T]) -> T | Refused:
     """Read a reply of one kind, or the refusal that came instead."""
-    message = wire.decode(wire.parse(text), _lookup)
+    message = _decoded(text)
     if not isinstance(message, kind | Refused):
         raise WireError(f"Expected a reply of the kind {kind.__name__}, found {type(message).__name__}.")
     return message

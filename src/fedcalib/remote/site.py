@@ -63,9 +63,9 @@ class Site:
     def _reply(self, action: str, text: str, heard: dict[str, Any]) -> object:
         steps: dict[str, Callable[[], object]] = {
             "hello": self._introduce,
-            "begin": lambda: self._begin(read(text, Begin), heard),
+            "begin": lambda: self._begin(read(text, Begin, self.policy.allow_types), heard),
             "shares": lambda: self._relay(read(text, Relay), heard, _shares),
-            "ask": lambda: self._answer(read(text, Question), heard),
+            "ask": lambda: self._answer(read(text, Question, self.policy.allow_types), heard),
             "confirm": lambda: self._relay(read(text, Relay), heard, _confirm),
             "unmask": lambda: self._relay(read(text, Relay), heard, _unmask),
         }

@@ -130,7 +130,7 @@ class CharLSTM(TorchNetwork):
 class OwnNetwork(TorchNetwork):
     """A torch module of your own, by the name under which each site has registered it.
 
-    Say `fedcalib.catalogue.register(MyModule)` at the server and at every site, then `OwnNetwork("MyModule")`.
+    Say `fedcalib.registry.register(MyModule)` at the server and at every site, then `OwnNetwork("MyModule")`.
     `options` are passed to the module.
     """
 
@@ -138,14 +138,14 @@ class OwnNetwork(TorchNetwork):
     options: Mapping[str, float | int | str] = field(default_factory=dict, hash=False)
 
     def build(self) -> Any:
-        """Look the module up in this process's catalogue."""
+        """Look the module up in this process's registry."""
         import torch
 
         from fedcalib.registry import lookup
 
         found = lookup(self.name)
         if not issubclass(found, torch.nn.Module):
-            raise InputError(f"Expected {self.name} to be a torch module, found another catalogued type.")
+            raise InputError(f"Expected {self.name} to be a torch module, found another registered type.")
         return found(**self.options)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from fedcalib import registry
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.cli import registry
 from fedcalib.cli.voice import Table
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.metrics.intervals import Measured
+from fedcalib.registry import Registered
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import comparison as picture
@@ -162,14 +163,14 @@ def _plain(epsilon: float | None) -> str:
     return "-" if epsilon is None else f"{epsilon:.4g}"
 
 
-Builder = Callable[[registry.Entry], Method[Calibrator]]
+Builder = Callable[[Registered], Method[Calibrator]]
 
 
 def builder(rounds: int | None, clip: float | None) -> Builder:
     """Say how a method is made: with its defaults, and what public facts say."""
     facts = {"rounds": rounds, "clip": clip}
 
-    def build(entry: registry.Entry) -> Method[Calibrator]:
+    def build(entry: Registered) -> Method[Calibrator]:
         known = {name: value for name, value in facts.items() if value is not None and name in entry.options}
         made: Method[Calibrator] = entry.build(known)
         return made
@@ -177,9 +178,9 @@ def builder(rounds: int | None, clip: float | None) -> Builder:
     return build
 
 
-def entries(words: str | None) -> tuple[registry.Entry, ...]:
+def entries(words: str | None) -> tuple[Registered, ...]:
     """Find the methods that were named, or all of them."""
-    there = tuple(entry for entry in registry.METHODS if entry.there)
+    there = registry.choices("method")
     if words is None:
         return there
     wanted = [word.strip() for word in words.split(",") if word.strip()]
@@ -191,7 +192,7 @@ def entries(words: str | None) -> tuple[registry.Entry, ...]:
     return tuple(known[word] for word in dict.fromkeys(wanted))
 
 
-def built(chosen: Sequence[registry.Entry], build: Builder) -> tuple[dict[str, Method[Calibrator]], dict[str, str]]:
+def built(chosen: Sequence[Registered], build: Builder) -> tuple[dict[str, Method[Calibrator]], dict[str, str]]:
     """Make the methods; those that cannot be made are refused with the reason."""
     made: dict[str, Method[Calibrator]] = {}
     refused: dict[str, str] = {}

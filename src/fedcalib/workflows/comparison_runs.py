@@ -12,7 +12,6 @@ import numpy as np
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import MetricsReport
-from fedcalib.cli import registry
 from fedcalib.cli.request import DataRequest, PrivacyRequest, derived
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation
@@ -21,6 +20,7 @@ from fedcalib.method import Method
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.metrics.intervals import NOTHING, Measured
 from fedcalib.records import Schema
+from fedcalib.registry import Registered
 from fedcalib.workflows import session as state
 from fedcalib.workflows.budget import together
 from fedcalib.workflows.compare import ByClient, Figures, Split, Standing, Trial, compare
@@ -33,7 +33,7 @@ from fedcalib.workflows.session import Conductor, Phase, Purse, Rehearsal
 class Comparison:
     """Everything that a comparison was told."""
 
-    chosen: tuple[registry.Entry, ...]
+    chosen: tuple[Registered, ...]
     privacy: PrivacyRequest
     participation: Participation
     rounds: int | None

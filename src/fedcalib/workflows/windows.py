@@ -13,9 +13,9 @@ from typing import Any, final
 
 import numpy as np
 
+from fedcalib import registry
 from fedcalib.artifacts.calibrator import Calibrator, Identity
 from fedcalib.artifacts.evaluation import Review
-from fedcalib.cli import registry
 from fedcalib.cli.request import DataRequest, PrivacyRequest
 from fedcalib.cli.voice import Table, Voice
 from fedcalib.cohort import Everyone
