@@ -60,3 +60,7 @@ def test_the_wheel_works_after_a_plain_install(folder: Path) -> None:
     done = call(folder, "fedcalib", "calibrate", *asked, "--out", "out")
     assert done.returncode == 0, done.stderr
     assert (folder / "out" / "calibrator.json").exists()
+
+    demo = call(folder, "fedcalib", "demo")  # it is there, and asks for its data
+    assert demo.returncode == 2, demo.stderr
+    assert "pip install 'fedcalib[demo]'" in demo.stderr

@@ -15,6 +15,7 @@ import tomllib
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -72,18 +73,23 @@ def _row(entry: Registered) -> tuple[str, ...]:
 def demo(
     *,
     out: Annotated[Path, Option(help="Directory of the report.")] = Path("fedcalib-demo"),
-    epsilon: Annotated[float, Option(help="Budget of the private chapter.")] = 1.0,
+    epsilon: Annotated[float, Option(help="Epsilon of the run with differential privacy.")] = 1.0,
     seed: options.Seed = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
     """Recalibrate flight delays across sixteen airlines, and write a report."""
-    from fedcalib.demo.run import main
+    from runpy import run_path
 
+    from fedcalib.deploy.commands import bundled
+
+    words = ["--out", str(out), "--epsilon", str(epsilon), *([] if seed is None else ["--seed", str(seed)])]
     voice = Voice(format_ is options.Format.JSON)
-    document = main(out, epsilon, seed, voice.note if voice.as_json else print)
+    with redirect_stdout(sys.stderr if voice.as_json else sys.stdout):
+        run_path(str(bundled("examples/flights_demo")), run_name="flights_demo")["main"](words)
     if voice.as_json:
+        document = json.loads((out / "result.json").read_text(encoding="utf-8"))
         voice.result({name: value for name, value in document.items() if name != "schema_version"}, [])
 
 

@@ -98,7 +98,9 @@ def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Comma
     """Hand a job to the server."""
     connect(link, home)
     settings = _pairs({"job": job.pack(), **places})
-    return _command("flwr", ["run", str(app()), CONNECTION, "--format", "json", "--run-config", settings], home)
+    return _command(
+        "flwr", ["run", str(bundled("flower_app")), CONNECTION, "--format", "json", "--run-config", settings], home
+    )
 
 
 def connect(link: Link, home: Path) -> None:
@@ -122,13 +124,13 @@ def await_server(link: Link, seconds: float = 60.0) -> None:
             time.sleep(0.3)
 
 
-def app() -> Path:
-    """Find the Flower app: beside the package once installed, beside the sources before."""
+def bundled(place: str) -> Path:
+    """Find a folder that comes with fedcalib: inside the package once installed, at `place` in a checkout."""
     package = Path(__file__).resolve().parents[1]
-    for folder in (package / "flower_app", package.parents[1] / "flower_app"):
-        if (folder / "pyproject.toml").is_file():
+    for folder in (package / Path(place).name, package.parents[1] / place):
+        if folder.is_dir():
             return folder
-    raise InputError("Expected the Flower app that comes with fedcalib, found none; install fedcalib again.")
+    raise InputError(f"Expected the folder {place} that comes with fedcalib, found none; install fedcalib again.")
 
 
 def _command(program: str, words: Sequence[str], home: Path) -> Command:

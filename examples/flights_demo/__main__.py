@@ -1,44 +1,53 @@
-"""Run the demo: train, drift, recalibrate across airlines, and write it all down."""
+"""Flights demo: train a model on spring, watch it drift, recalibrate it across airlines, and write a report.
+
+Run with `fedcalib demo`, or from a checkout with `python examples/flights_demo --out FOLDER`; needs the extra `demo`.
+Leaves report.html, result.json, calibrator.json and reliability.png in the folder.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from fedcalib.artifacts import write_whole
+import flights
 from fedcalib.artifacts.evaluation import MetricsReport
-from fedcalib.demo import flights
-from fedcalib.demo.story import WAYS, Airline, Chapter, Story, tell
 from fedcalib.metrics.intervals import Measured
 from fedcalib.randomness import Simulated
 from fedcalib.report.curve_plots import reliability
-from fedcalib.report.page import Page, render
+from fedcalib.report.page import Page, save
 from fedcalib.report.row_plots import bars_by_site
 from fedcalib.report.values import Diagram, SiteRow
 from fedcalib.workflows import reports as pages
+from story import STRATEGIES, Airline, Chapter, Story, tell
 
 SHOWN = ("ece", "brier", "auc", "accuracy")
 
 
-def main(
-    out: Path | str, epsilon: float = 1.0, seed: int | None = None, say: Callable[[str], None] = print
-) -> dict[str, Any]:
-    """Tell the whole story, write the report into `out`, and give back its figures."""
-    folder = Path(out)
-    say("Reading 2013's flights out of New York and training on January to June ...")
+def main(argv: list[str] | None = None) -> None:
+    """Run the demo and write its report."""
+    parser = argparse.ArgumentParser(description="Recalibrate flight delays across sixteen airlines.")
+    parser.add_argument("--out", type=Path, default=Path("fedcalib-demo"), help="directory of the report")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="budget of the run with differential privacy")
+    parser.add_argument("--seed", type=int, help="makes the run repeatable, and not private")
+    told = parser.parse_args(argv)
+    print("Reading 2013's flights out of New York and training on January to June ...", flush=True)
     table = flights.load()
     scores = flights.scored(flights.train(table), table)
-    say("Sixteen airlines recalibrate on September and October; nothing is pooled ...")
-    story = tell(scores, epsilon, None if seed is None else Simulated(seed))
-    document = _document(story)
-    write_whole(folder / "result.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    print("Sixteen airlines recalibrate on September and October; nothing is pooled ...", flush=True)
+    story = tell(scores, told.epsilon, None if told.seed is None else Simulated(told.seed))
+    _write(story, told.out)
+    print(_text(story, told.out))
+
+
+def _write(story: Story, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    document = json.dumps(_document(story), indent=1, allow_nan=False) + "\n"
+    (folder / "result.json").write_text(document, encoding="utf-8")
     story.private.calibrator.save(folder / "calibrator.json", story.private.privacy)
     (folder / "reliability.png").write_bytes(_picture(story).png)
-    write_whole(folder / "report.html", render(_page(story)))
-    say(_text(story, folder))
-    return document
+    save(_page(story), folder / "report.html")
 
 
 def _document(story: Story) -> dict[str, Any]:
@@ -53,7 +62,7 @@ def _document(story: Story) -> dict[str, Any]:
         for name, chapter in (("secure aggregation", story.secagg), ("differential privacy", story.private))
     }
     airlines = [
-        {"carrier": row.carrier, "gap": dict(zip(WAYS, row.gaps, strict=True)) if row.shown else None}
+        {"carrier": row.carrier, "gap": dict(zip(STRATEGIES, row.gaps, strict=True)) if row.shown else None}
         for row in story.airlines
     ]
     shifted = story.shifted.to_json()
@@ -61,7 +70,7 @@ def _document(story: Story) -> dict[str, Any]:
 
 
 def _text(story: Story, folder: Path) -> str:
-    lines = ["", f"{'November':<12}{'before':>26}{'secure sums':>26}{story.private.name:>26}"]
+    lines = ["", f"{'November':<12}{'before':>26}{'secure aggregation':>26}{story.private.name:>26}"]
     for name in SHOWN:
         cells = (story.secagg.before, story.secagg.after, story.private.after)
         lines.append(f"{name:<12}" + "".join(f"{_interval(getattr(report, name), name):>26}" for report in cells))
@@ -79,7 +88,7 @@ def _interval(measured: Measured | None, name: str) -> str:
 
 
 def _honest(story: Story) -> list[str]:
-    """Say who gains and who loses, from what each airline sees on its own flights."""
+    """Which airlines gain and which lose, from what each sees on its own flights."""
     shown = [row for row in story.airlines if row.shown]
     better = [row.carrier for row in shown if row.briers[1] < row.briers[0]]
     worse = [row.carrier for row in shown if row.briers[1] >= row.briers[0]]
@@ -88,13 +97,13 @@ def _honest(story: Story) -> list[str]:
     guarded = [row.carrier for row in story.airlines if not row.shown]
     shift = story.shifted.ece.value if story.shifted.ece else float("nan")
     return [
-        f"Each airline looks at its own November: {len(better)} of {len(shown)} gain by the shared calibrator "
-        f"(Brier), with {share:.0%} of the flights: {', '.join(better)}.",
-        f"It makes things worse for {', '.join(worse) or 'nobody'}: they drifted another way. "
+        f"Each airline looks at its own November: {len(better)} of {len(shown)} gain from the shared calibrator "
+        f"(Brier score), with {share:.0%} of the flights: {', '.join(better)}.",
+        f"It makes things worse for {', '.join(worse) or 'nobody'}: they drifted in another direction. "
         f"{len(alone)} would have done better alone: {', '.join(alone) or 'nobody'}.",
-        f"If every airline adds a shift of its own at home, which costs no message and no budget, ECE is {shift:.2%}.",
-        f"Not shown, fewer than 11 flights: {', '.join(guarded) or 'nobody'}.",
-        "Intervals treat flights as independent; flights of one day share its weather, so they are too narrow.",
+        f"If every airline also adds its own local shift, which needs no message and no budget, ECE is {shift:.2%}.",
+        f"Not shown because of fewer than 11 flights: {', '.join(guarded) or 'nobody'}.",
+        "Intervals treat flights as independent. Flights of one day share its weather, so they are too narrow.",
     ]
 
 
@@ -105,14 +114,14 @@ def _page(story: Story) -> Page:
         title="Sixteen airlines, one calibrator, nothing pooled",
         summary=(
             headline,
-            f"With {story.private.name} it is {_percent(after)}: privacy costs next to nothing here.",
+            f"With {story.private.name} it is {_percent(after)}: the noise costs very little here.",
             *_honest(story),
         ),
         privacy=(story.private.privacy.statement, f"Alongside: {story.secagg.privacy.statement}"),
         simulation=story.private.privacy.simulation,
         metrics=pages.metric_rows(before, story.secagg.after),
-        before=pages.diagram("November, as the model came", before),
-        after=pages.diagram("November, recalibrated by secure sums", story.secagg.after),
+        before=pages.diagram("November, before", before),
+        after=pages.diagram("November, recalibrated with secure aggregation", story.secagg.after),
         sites=tuple(_site(row) for row in story.airlines),
         site_metric="mean gap in points, predicted minus actual",
         figures=(_private_picture(story.private), _gaps(story)),
@@ -135,13 +144,13 @@ def _diagram(label: str, report: MetricsReport) -> Diagram:
 
 
 def _picture(story: Story) -> Any:
-    before = _diagram("as the model came", story.secagg.before)
-    after = _diagram("recalibrated by secure sums", story.secagg.after)
+    before = _diagram("before", story.secagg.before)
+    after = _diagram("recalibrated with secure aggregation", story.secagg.after)
     return reliability(before, after, "November: predicted and actual share of late flights")
 
 
 def _private_picture(chapter: Chapter) -> Any:
-    before, after = _diagram("as the model came", chapter.before), _diagram(chapter.name, chapter.after)
+    before, after = _diagram("before", chapter.before), _diagram(chapter.name, chapter.after)
     return reliability(before, after, f"The same with {chapter.name}, noise included")
 
 
@@ -154,7 +163,12 @@ def _site(row: Airline) -> SiteRow:
     return SiteRow(row.carrier, _shown(row, 0), _shown(row, 1), too_few=not row.shown)
 
 
-def _shown(row: Airline, way: int) -> Measured | None:
+def _shown(row: Airline, strategy: int) -> Measured | None:
     if not row.shown:
         return None
-    return Measured(row.gaps[way], row.gaps[way] - row.errors[way], row.gaps[way] + row.errors[way])
+    gap, error = row.gaps[strategy], row.errors[strategy]
+    return Measured(gap, gap - error, gap + error)
+
+
+if __name__ == "__main__":
+    main()

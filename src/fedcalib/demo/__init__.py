@@ -1,1 +1,0 @@
-"""The demo: sixteen airlines that will not pool their flights."""
