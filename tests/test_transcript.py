@@ -26,7 +26,7 @@ METHOD = fc.FedBin()
 PRIVACY = fc.DistributedDP(epsilon=1.0)
 DATA = fc.InProcess(federation(2))
 ROOT = Path(__file__).parents[1]
-BUSY = "in use by another run.*Nothing was asked and nothing was spent"
+BUSY = "in use by another run.*Nothing was sent and nothing was spent"
 
 HOLDER = """
 import sys
@@ -183,7 +183,7 @@ def test_nothing_is_written_without_the_lock(tmp_path: Path) -> None:
     result = fc.run(METHOD, DATA, PRIVACY, transcript=path)
     for closed in (result.transcript, fc.Transcript.read(path)):
         with pytest.raises(TranscriptError, match="not open for a run"):
-            closed.asked(1, result.plan.queries[0], {})
+            closed.note_sent(1, result.plan.queries[0], {})
     assert states(path) == ["begun", "asked", "answered"]
 
 

@@ -11,7 +11,7 @@ import fedcalib as fc
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.artifacts.scaling import Platt
-from fedcalib.cohort import FEWEST_RECORDS
+from fedcalib.cohort import MIN_RECORDS
 from fedcalib.privacy import Privacy
 from fedcalib.randomness import Randomness
 from fedcalib.types import Floats, Ints
@@ -128,7 +128,7 @@ def _shift(odds: Floats, labels: Ints) -> float:
 
 
 def _airline(carrier: str, records: fc.Records, calibrators: tuple[fc.Calibrator, ...]) -> Airline:
-    if len(records) < FEWEST_RECORDS:
+    if len(records) < MIN_RECORDS:
         nothing = (float("nan"),) * len(STRATEGIES)
         return Airline(carrier, len(records), False, nothing, nothing, nothing)
     gaps = [calibrator.of(records)[:, 1] - records.labels for calibrator in calibrators]

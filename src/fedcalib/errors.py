@@ -1,24 +1,34 @@
-"""Everything fedcalib raises on purpose.
+"""Every exception that fedcalib raises on purpose.
 
     FedcalibError
     ├── InputError         data, a file or an option is not what was expected
     ├── RefusedError       a privacy model cannot serve a query
-    ├── PlanError          a method broke the rule that questions do not depend on answers
+    ├── PlanError          a method broke the rule that queries do not depend on answers
     ├── TranscriptError    a transcript does not belong to this run, is damaged, or is in use
     ├── WireError          a message or a saved file does not decode
     ├── BudgetError        a ledger has too little left
     ├── LedgerError        a ledger cannot be read or written, or was tampered with
     ├── PolicyError        a client declined to answer
-    └── TooFewClients      fewer clients answered than the cohort promises
+    └── TooFewClients      fewer clients or records took part than the cohort promises
 
-Each message says what was expected, what was found and what to do.
+Each message states what was expected, what was found and what to do.
 """
 
 from __future__ import annotations
 
 
 class FedcalibError(Exception):
-    """Something went wrong that fedcalib can explain."""
+    """The base of all exceptions that fedcalib raises on purpose.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> try:
+    ...     fc.FedBin(bins=0)
+    ... except fc.errors.FedcalibError as error:
+    ...     print(error)
+    Expected bins and rounds of at least 1 and smoothing of at least 0, found 0, 1 and 2.0.
+    """
 
 
 class InputError(FedcalibError):
@@ -30,7 +40,7 @@ class RefusedError(FedcalibError):
 
 
 class PlanError(FedcalibError):
-    """A method asked something other than it had planned."""
+    """A method sent other queries than it had planned."""
 
 
 class TranscriptError(FedcalibError):
@@ -42,7 +52,7 @@ class WireError(FedcalibError):
 
 
 class BudgetError(FedcalibError):
-    """A ledger has too little left for what was asked."""
+    """A ledger has too little left for a run."""
 
 
 class LedgerError(FedcalibError):

@@ -1,4 +1,4 @@
-"""Many clients side by side: dealt out, parted and looked at one by one."""
+"""Many clients in one process: pooled records, ordered by the client that owns them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,27 @@ from fedcalib.types import Ints
 @final
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Many clients side by side: their records pooled, ordered by owner.
+    """Many clients in one process: their records pooled, ordered by owner.
 
     Only the in-process runtime holds one. Client k owns the records from `offsets[k]` to `offsets[k + 1]`.
+
+    Parameters
+    ----------
+    records
+        All clients' records, end to end.
+    offsets
+        Where each client's records begin, and the end of the last, shape (clients + 1,).
+    names
+        One name per client, or None: a million anonymous clients need no names.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> north = fc.Records.of_scores([0.9, 0.2], labels=[1, 0])
+    >>> south = fc.Records.of_scores([0.6], labels=[0])
+    >>> federation = fc.Federation.of({"north": north, "south": south})
+    >>> federation.sizes.tolist(), federation.name(1)
+    ([2, 1], 'south')
     """
 
     records: Records
@@ -28,7 +46,13 @@ class Federation:
 
     @classmethod
     def of(cls, clients: Mapping[str, Records] | Sequence[Records]) -> Federation:
-        """Put clients together, by name or in order."""
+        """A federation of clients, by name or in order.
+
+        Raises
+        ------
+        InputError
+            If there are no clients, or they differ in classes or in the form of their scores.
+        """
         parts = list(clients.values()) if isinstance(clients, Mapping) else list(clients)
         if not parts:
             raise InputError("Expected at least one client, found none.")
@@ -40,10 +64,10 @@ class Federation:
     def grouped(
         cls, records: Records, owner: Any, clients: int | None = None, names: Iterable[str] | None = None
     ) -> Federation:
-        """Split pooled records by a column that numbers each record's owner from 0."""
+        """Pooled records, split by a column that numbers each record's owner from 0."""
         column = np.asarray(owner, dtype=np.int64)
         if len(column) != len(records):
-            raise InputError(f"Expected one owner a record, found {len(column)} owners for {len(records)} records.")
+            raise InputError(f"Expected one owner per record, found {len(column)} owners for {len(records)} records.")
         count = int(column.max(initial=-1)) + 1 if clients is None else clients
         sizes = np.bincount(column, minlength=count)
         if len(column) > 1 and (np.diff(column) < 0).any():
@@ -52,15 +76,23 @@ class Federation:
 
     @classmethod
     def by_site(cls, records: Records, site: Any) -> Federation:
-        """Split pooled records by a column of site names."""
+        """Pooled records, split by a column of site names.
+
+        Examples
+        --------
+        >>> import fedcalib as fc
+        >>> records = fc.Records.of_scores([0.9, 0.2, 0.6], labels=[1, 0, 0])
+        >>> fc.Federation.by_site(records, ["b", "a", "b"]).names
+        ('a', 'b')
+        """
         names, owner = np.unique(np.asarray(site), return_inverse=True)
         return cls.grouped(records, owner.reshape(-1), len(names), [str(name) for name in names])
 
     @classmethod
     def dirichlet(cls, records: Records, clients: int, beta: float, seed: int) -> Federation:
-        """Simulate label skew: deal each class to clients by shares drawn from Dirichlet(beta).
+        """Simulate label skew: each class is dealt to clients by proportions drawn from Dirichlet(beta).
 
-        `beta` near 0 gives clients of few classes, large `beta` an even split. Some clients may hold nothing.
+        A small `beta` yields clients that hold few classes, a large one an even split. Some clients may hold nothing.
         """
         if clients < 1 or not beta > 0:
             raise InputError(f"Expected at least one client and beta > 0, found {clients} clients and beta = {beta}.")
@@ -68,10 +100,38 @@ class Federation:
         owner = np.empty(len(records), dtype=np.int64)
         for label in range(records.classes):
             rows = np.flatnonzero(records.labels == label)
-            shares = rng.dirichlet(np.full(clients, beta))
-            dealt = np.repeat(np.arange(clients), rng.multinomial(len(rows), shares / shares.sum()))
+            proportions = rng.dirichlet(np.full(clients, beta))
+            dealt = np.repeat(np.arange(clients), rng.multinomial(len(rows), proportions / proportions.sum()))
             owner[rows] = rng.permutation(dealt)
         return cls.grouped(records, owner, clients)
+
+    @classmethod
+    def simulated(
+        cls,
+        *,
+        classes: int = 3,
+        clients: int = 10,
+        records: int = 2000,
+        temperature: float = 2.0,
+        seed: int = 0,
+    ) -> Federation:
+        """Simulated records of an over-confident classifier, dealt evenly to clients; for examples and trials.
+
+        Labels are drawn from the probabilities of the logits divided by `temperature`, so that is the temperature that
+        calibrates them.
+
+        Examples
+        --------
+        >>> import fedcalib as fc
+        >>> federation = fc.Federation.simulated(temperature=2.0, records=20_000)
+        >>> result = fc.run(fc.OneShotTemperature(refinements=2), fc.InProcess(federation), fc.SecAgg())
+        >>> round(result.artifact.temperature, 1)
+        2.0
+        """
+        rng = np.random.default_rng(seed)
+        logits = 2 * rng.normal(size=(records, classes))
+        labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)  # distributed as softmax(logits)
+        return cls.iid(Records.of_logits(temperature * logits, labels), clients, seed)
 
     @classmethod
     def iid(cls, records: Records, clients: int, seed: int) -> Federation:
@@ -84,33 +144,33 @@ class Federation:
 
     @property
     def schema(self) -> Schema:
-        """Say what is public about this federation."""
+        """What is public about this federation: the number of classes and of clients."""
         return Schema(self.records.classes, len(self))
 
     @property
     def sizes(self) -> Ints:
-        """Count each client's records, (clients,)."""
+        """Number of records of each client, shape (clients,)."""
         return np.diff(self.offsets)
 
     @cached_property
     def owner(self) -> Ints:
-        """Number each record's client, (n,)."""
+        """The client that owns each record, shape (n,)."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def name(self, client: int) -> str:
-        """Say what a client is called."""
+        """A client's name; `client-k` where clients have none."""
         return self.names[client] if self.names is not None else f"client-{client}"
 
     def client(self, client: int) -> Records:
-        """Look at one client's records."""
+        """One client's records."""
         return self.records.take(slice(int(self.offsets[client]), int(self.offsets[client + 1])))
 
     def clients(self) -> Iterator[Records]:
-        """Look at each client's records in turn."""
+        """Each client's records in turn."""
         return (self.client(client) for client in range(len(self)))
 
     def subset(self, members: Any) -> Federation:
-        """Keep only some clients, by mask or index."""
+        """Some clients with all their records, by mask or index."""
         chosen = np.arange(len(self))[members]
         keep = np.zeros(len(self), dtype=bool)
         keep[chosen] = True
@@ -120,24 +180,39 @@ class Federation:
         return Federation(self.records.take(rows), np.concatenate([[0], np.cumsum(sizes)]), names)
 
     def where(self, rows: Any) -> Federation:
-        """Keep only some records; every client stays, perhaps with nothing."""
+        """Some records, by mask or index; every client stays, perhaps with none."""
         mask = np.zeros(len(self.records), dtype=bool)
         mask[rows] = True
         kept = np.concatenate([[0], np.cumsum(mask)])[self.offsets]
         return Federation(self.records.take(mask), kept, self.names)
 
-    def split(self, share: float, seed: int) -> tuple[Federation, Federation]:
-        """Part each client's records at random: `share` of them held out, the rest kept."""
-        if not 0 < share < 1:
-            raise InputError(f"Expected a share between 0 and 1 to hold out, found {share}.")
+    def split(self, holdout: float, seed: int) -> tuple[Federation, Federation]:
+        """Split each client's records at random into (kept, held out).
+
+        Parameters
+        ----------
+        holdout
+            Fraction of each client's records to hold out, between 0 and 1.
+        seed
+            Seed of the random choice.
+
+        Examples
+        --------
+        >>> import fedcalib as fc
+        >>> train, test = fc.Federation.simulated(records=1000).split(0.2, seed=0)
+        >>> len(train.records), len(test.records)
+        (800, 200)
+        """
+        if not 0 < holdout < 1:
+            raise InputError(f"Expected to hold out a fraction between 0 and 1, found {holdout}.")
         rank = np.empty(len(self.records), dtype=np.int64)
         order = np.lexsort((np.random.default_rng(seed).random(len(self.records)), self.owner))
         rank[order] = np.arange(len(order)) - np.repeat(self.offsets[:-1], self.sizes)
-        held = rank < np.round(share * self.sizes)[self.owner]
-        return self.where(~held), self.where(held)
+        held_out = rank < np.round(holdout * self.sizes)[self.owner]
+        return self.where(~held_out), self.where(held_out)
 
-    def one_a_unit(self, seed: int) -> Federation:
-        """Keep one record of each unit at each client, drawn at random, so that a unit counts as one record."""
+    def one_per_unit(self, seed: int) -> Federation:
+        """One record of each unit at each client, chosen at random, so that a unit counts as one record."""
         if self.records.unit is None:
             return self
         order = np.random.default_rng(seed).permutation(len(self.records))

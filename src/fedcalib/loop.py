@@ -1,4 +1,8 @@
-"""The one loop: a method asks, a runtime sums, a privacy model decides what may be read."""
+"""The one loop: a method sends queries, a runtime sums, a privacy model decides what may be read.
+
+`Agreement.of` plans a run: its queries, the mechanism of each, and what all of them spend. `conduct` carries it out,
+with every query and answer written to a transcript.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True)
 class Step:
-    """One question on its way: which run and step it is, and how it is to be served."""
+    """One query on its way: which run and step it belongs to, and how it is to be served."""
 
     run: str
     index: int
@@ -42,7 +46,7 @@ class Step:
 @final
 @dataclass(frozen=True, eq=False)
 class Total:
-    """What a runtime brings back: the sum of the shares, and how many shares it holds."""
+    """What a runtime returns: the sum of the clients' encoded terms, and the number of clients in it."""
 
     value: Array
     clients: int
@@ -51,7 +55,7 @@ class Total:
 @final
 @dataclass(frozen=True)
 class Outline:
-    """Everything that a run will ask, so that clients can agree to the whole of it before they answer any of it."""
+    """Everything that a run will send, so that clients can agree to the whole of it before they answer any of it."""
 
     run: str
     queries: tuple[Query, ...]
@@ -61,35 +65,42 @@ class Outline:
 
 
 class Runtime(ABC):
-    """Where clients are. It only ever sums."""
+    """Where the clients are. It only ever sums.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.InProcess(fc.Federation.simulated(classes=3, clients=10)).schema
+    Schema(classes=3, clients=10)
+    """
 
     @property
     @abstractmethod
     def schema(self) -> Schema:
-        """Say what is public about the clients' data."""
+        """What is public about the clients' data."""
 
     def prepare(self, outline: Outline) -> None:  # noqa: B027 - a runtime that needs no preparation says nothing
-        """Get ready for a run before its first question."""
+        """Get ready for a run, before its first query."""
 
     @abstractmethod
     def total(self, step: Step) -> Total:
-        """Ask all clients of a step's cohort and sum their shares."""
+        """The sum of the encoded terms of all clients in a step's cohort."""
 
 
 class Debits(Protocol):
-    """Whatever keeps a budget: it is debited before anything is released."""
+    """Whatever keeps a budget; it is debited before anything is released."""
 
     def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
         """Set spending aside, once for each run and attempt, or refuse.
 
-        Attempt 0 is the whole run; attempt n pays for the n-th question that had to be asked again.
+        Attempt 0 is the whole run; attempt n pays for the n-th query that had to be sent again.
         """
 
 
 @final
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come."""
+    """How far a run has come; `recalled` where the answer was read from the transcript."""
 
     step: int
     steps: int
@@ -112,9 +123,9 @@ class Result(Generic[T]):
 @final
 @dataclass(frozen=True, eq=False)
 class Agreement(Generic[T]):
-    """A method, the clients that it is for, and how it is made private: all that is fixed before anything is asked.
+    """A method, its clients and its privacy: all that is fixed before anything is sent.
 
-    Agreed once, it can be run many times.
+    It is made once and can be run many times.
     """
 
     method: Method[T]
@@ -128,8 +139,8 @@ class Agreement(Generic[T]):
 
     @classmethod
     def of(cls, method: Method[T], privacy: Privacy, participation: Participation, schema: Schema) -> Agreement[T]:
-        """Plan every question, and say how each is served and what all of them spend."""
-        cohort, method = participation.cohort(schema.clients), privacy.tell(method)
+        """Plan every query, how each is served, and what all of them spend."""
+        cohort, method = participation.cohort(schema.clients), privacy.adapt(method)
         plan = Plan.of(method, schema)
         mechanisms = tuple(privacy.mechanism(query, plan, cohort, participation) for query in plan.queries)
         spending = privacy.spending(plan, cohort, participation)
@@ -148,10 +159,57 @@ def run(
     account: str = "default",
     watch: Callable[[Progress], None] | None = None,
 ) -> Result[T]:
-    """Hold a method's conversation with the clients of a runtime under a privacy model.
+    """Run a method on a runtime under a privacy model and return its artifact with what it spent.
 
-    With a transcript file, a run that was cut short goes on where it stopped: answered queries are recalled from the
-    file and nobody is asked twice. The file is locked until the run ends: another run on it is refused.
+    With a transcript file, a run that was cut short continues where it stopped: answered queries are recalled from the
+    file and no client answers twice. The file is locked until the run ends; another run on it is refused.
+
+    Parameters
+    ----------
+    method
+        What to compute.
+    runtime
+        Where the clients are.
+    privacy
+        How terms leave a client and how totals are read, with the whole budget.
+    participation
+        Which clients take part in which step; every client in every step by default.
+    randomness
+        `Secure()` by default; `Simulated(seed)` repeats its noise, and the result is marked as a simulation.
+    transcript
+        A file to record the run in and to resume it from; None keeps the record in memory.
+    ledger
+        Where to debit what the run spends, before anything is released.
+    account
+        The account of the ledger that is debited.
+    watch
+        Called before each step with the `Progress` so far.
+
+    Returns
+    -------
+    Result
+        The artifact, the privacy record, the plan, the cohort and the transcript.
+
+    Raises
+    ------
+    RefusedError
+        If the privacy model cannot serve a query of the method.
+    TooFewClients
+        If fewer clients or records take part than a sum needs.
+    TranscriptError
+        If the transcript belongs to another run, is damaged or is in use.
+    BudgetError
+        If the ledger has too little left.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(classes=3, clients=10)
+    >>> result = fc.run(fc.FedBin(bins=10), fc.InProcess(federation), fc.DistributedDP(epsilon=1.0))
+    >>> result.artifact(federation.records.probs).shape
+    (2000, 3)
+    >>> result.privacy.epsilon, result.privacy.unit
+    (1.0, 'record')
     """
     agreed = Agreement.of(method, privacy, participation or Everyone(), runtime.schema)
     return conduct(
@@ -169,7 +227,7 @@ def conduct(
     account: str = "default",
     watch: Callable[[Progress], None] | None = None,
 ) -> Result[T]:
-    """Run what was agreed."""
+    """Carry out an agreement; see `run` for the arguments."""
     with Transcript.open(transcript) as log:
         source = randomness or Secure()
         return _conduct(agreed, runtime, log, source, ledger=ledger, account=account, watch=watch)
@@ -185,18 +243,18 @@ def _conduct(
     account: str,
     watch: Callable[[Progress], None] | None,
 ) -> Result[T]:
-    plan, cohort, drawn, mechanisms = agreed.plan, agreed.cohort, agreed.participation, agreed.mechanisms
+    plan, cohort, participation, mechanisms = agreed.plan, agreed.cohort, agreed.participation, agreed.mechanisms
     spending = replace(agreed.spending, simulation=source.simulated)
     if source.simulated:
         spending = replace(spending, statement=f"Simulation: not private. It would be: {spending.statement}")
     header = log.begin(_header(agreed, source))
     name = str(header["run"])
-    once = drawn.appearances(len(plan.queries)) == 1
+    once = participation.appearances(len(plan.queries)) == 1
     events = tuple(one.event(query, cohort) for one, query in zip(mechanisms, plan.queries, strict=True))
     bill = Bill(spending, events, once)
     if ledger is not None and spending.epsilon is not None:
         ledger.debit(name, account, spending)
-    runtime.prepare(Outline(name, plan.queries, mechanisms, cohort, drawn))
+    runtime.prepare(Outline(name, plan.queries, mechanisms, cohort, participation))
 
     def ask(index: int, query: Query) -> Answer:
         plan.check(index, query)
@@ -207,22 +265,23 @@ def _conduct(
             return answer
         attempt = log.attempts(index)
         if attempt and ledger is not None and spending.epsilon is not None:
-            repeat, more = bill.again(log.asks(len(plan.queries)), index)
+            repeat, more = bill.again(log.attempt_counts(len(plan.queries)), index)
             ledger.debit(name, account, more, attempt=repeat)
-        log.asked(index, query, {"mechanism": wire.encode(mechanisms[index]), "attempt": attempt})
-        step = Step(name, index, attempt, query, mechanisms[index], cohort, drawn, source.derive(name, index, attempt))
+        log.note_sent(index, query, {"mechanism": wire.encode(mechanisms[index]), "attempt": attempt})
+        noise = source.derive(name, index, attempt)
+        step = Step(name, index, attempt, query, mechanisms[index], cohort, participation, noise)
         total = runtime.total(step)
         value, variance = step.mechanism.decode(query, total.value, total.clients, step.randomness.derive("server"))
         clients = round(cohort.expected) if agreed.privacy.private else total.clients
-        return log.answered(index, query, value, variance, clients)
+        return log.note_answer(index, query, value, variance, clients)
 
     artifact = drive(agreed.method, agreed.schema, ask)
     sent = 8 * sum(mechanism.width(query) for mechanism, query in zip(mechanisms, plan.queries, strict=True))
-    return Result(artifact, bill.after(log.asks(len(plan.queries))), plan, cohort, log, sent)
+    return Result(artifact, bill.after(log.attempt_counts(len(plan.queries))), plan, cohort, log, sent)
 
 
 def _header(agreed: Agreement[Any], source: Randomness) -> dict[str, Any]:
-    """Say what a run is, in a form that a later one can be compared with."""
+    """What identifies a run, in a form that a later one can be compared with."""
     header = {
         "schema_version": 1,
         "method": wire.encode(agreed.method),
@@ -235,11 +294,11 @@ def _header(agreed: Agreement[Any], source: Randomness) -> dict[str, Any]:
     return {**header, "run": _name(header, agreed.participation, source)}
 
 
-def _name(header: dict[str, Any], drawn: Participation, source: Randomness) -> str:
-    """Name a run: secretly for a release, by its settings for a simulation, so that a command repeats its numbers."""
+def _name(header: dict[str, Any], participation: Participation, source: Randomness) -> str:
+    """A run's name: secret for a release, a hash of the settings for a simulation, which can then be repeated."""
     if not source.simulated:
         return secrets.token_hex(16)
-    if drawn.members(1, 0, "") is None:
+    if participation.members(1, 0, "") is None:
         return wire.fingerprint(header)[:32]
-    # clients are drawn by the run's name: without the seed in it, every simulation would draw the same ones
+    # clients are sampled by the run's name: without the seed in it, every simulation would sample the same ones
     return wire.fingerprint({**header, "seed": source.derive("name").words(2).tolist()})[:32]

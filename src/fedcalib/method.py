@@ -1,4 +1,7 @@
-"""Methods: short conversations with clients that end in an artifact."""
+"""Methods: generators that send queries, receive answers and return an artifact.
+
+A method is planned by running it against an empty federation (`Plan.of`); `drive` runs it against whoever answers.
+"""
 
 from __future__ import annotations
 
@@ -18,53 +21,97 @@ T_co = TypeVar("T_co", covariant=True)
 
 Flow = Generator[Query, Answer, T]
 
-_MOST_QUERIES = 10_000
+_MAX_QUERIES = 10_000
 
 
 @final
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend, on hiding whom, and who adds the noise.
+    """What a private run may spend, on whom, and who adds the noise.
 
-    All of it is public, so a method may compose itself by it. `alone` names those that each add noise of their own,
-    which adds up; None where one noise covers the sum.
+    All of it is public, so a method may choose its queries by it.
+
+    Parameters
+    ----------
+    epsilon
+        The epsilon of the whole run.
+    unit
+        Whose contribution is hidden: one "record", or one "client" with all its records.
+    alone
+        Who adds noise of its own, so that noise adds up over them: each "record" or each "client"; None where one noise
+        covers the sum.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> budget = fc.DistributedDP(epsilon=2.0).budget
+    >>> budget.epsilon, budget.unit, budget.split(4).epsilon
+    (2.0, 'record', 0.5)
     """
 
     epsilon: float
     unit: Unit
     alone: Unit | None = None
 
-    def among(self, parts: int) -> Budget:
-        """Give one of several equal parts."""
+    def split(self, parts: int) -> Budget:
+        """One of `parts` equal parts."""
         return replace(self, epsilon=self.epsilon / parts)
 
 
 class Method(ABC, Generic[T_co]):
-    """A frozen dataclass of hyper-parameters whose `protocol` asks queries and returns an artifact.
+    """A frozen dataclass of hyper-parameters whose `protocol` sends queries and returns an artifact.
 
     Two rules make a fixed budget possible: the number of queries and their blocks depend on the hyper-parameters and
     the schema alone, never on an answer; and the protocol is deterministic given the answers.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.reliability import Hits
+    >>> @dataclass(frozen=True)
+    ... class Accuracy(fc.Method[float]):
+    ...     def protocol(self, schema):
+    ...         answer = yield Hits()
+    ...         right, wrong = answer["hits"]
+    ...         return float(right / max(right + wrong, 1))
+    >>> federation = fc.Federation.simulated()
+    >>> round(fc.run(Accuracy(), fc.InProcess(federation), fc.SecAgg()).artifact, 2)
+    0.74
     """
 
     @abstractmethod
     def protocol(self, schema: Schema) -> Flow[T_co]:
-        """Hold the conversation: `answer = yield query`, then return the artifact."""
+        """The conversation with the clients: `answer = yield query`, as often as needed, then return the artifact."""
 
-    def within(self, budget: Budget) -> Method[T_co]:
-        """Compose itself by what a private run may spend; most methods ask the same whatever it is."""
+    def with_budget(self, budget: Budget) -> Method[T_co]:
+        """This method, adapted to what a private run may spend; most methods do not depend on it."""
         return self
 
 
 @final
 @dataclass(frozen=True)
 class Plan:
-    """Every query that a method will ask, found by a dry run against nobody."""
+    """Every query that a method will send, found by a dry run against an empty federation.
+
+    Parameters
+    ----------
+    queries
+        The queries, in order.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> plan = fc.Plan.of(fc.FederatedMetrics(), fc.Schema(classes=3, clients=10))
+    >>> len(plan.queries), plan.unit, plan.queries[0].size
+    (1, 'record', 141)
+    """
 
     queries: tuple[Query, ...]
 
     @classmethod
     def of(cls, method: Method[T], schema: Schema) -> Plan:
-        """Drive the method with the answers of an empty federation."""
+        """The plan of a method for clients with this schema."""
         queries: list[Query] = []
 
         def note(step: int, query: Query) -> Answer:
@@ -76,7 +123,7 @@ class Plan:
 
     @property
     def unit(self) -> Unit:
-        """Say whose contribution the bounds speak of."""
+        """The privacy unit of all bounds: record or client."""
         units = {block.bound.unit for query in self.queries for block in query.blocks.values()}
         if len(units) > 1:
             raise PlanError("Expected all queries of a method to bound the same unit, found records and clients mixed.")
@@ -84,20 +131,20 @@ class Plan:
 
     @property
     def weight(self) -> float:
-        """Add up the weights of all blocks of all queries."""
+        """The sum of the weights of all blocks of all queries."""
         return sum(block.weight for query in self.queries for block in query.blocks.values())
 
     def shares(self, query: Query, participation: Participation) -> dict[str, float]:
-        """Say which share of the whole budget each block of a query gets.
+        """The fraction of the whole budget that each block of a query gets.
 
-        Where a client appears in one step only, steps compose in parallel and each has the whole budget to itself.
+        Where a client takes part in one step only, steps compose in parallel and each has the whole budget to itself.
         """
         once = participation.appearances(len(self.queries)) == 1
         whole = sum(block.weight for block in query.blocks.values()) if once else self.weight
         return {name: block.weight / whole for name, block in query.blocks.items()}
 
     def check(self, step: int, query: Query) -> None:
-        """Stop a method that asks something else than it planned."""
+        """Raise a `PlanError` if a method sends another query than it planned."""
         if step >= len(self.queries):
             raise PlanError(f"Expected {len(self.queries)} queries as planned, found one more; see Method's two rules.")
         if dict(query.blocks) != dict(self.queries[step].blocks):
@@ -105,13 +152,13 @@ class Plan:
 
 
 def drive(method: Method[T], schema: Schema, ask: Callable[[int, Query], Answer]) -> T:
-    """Hold a method's conversation, letting `ask` answer each numbered query."""
+    """Run a method, with `ask(step, query)` answering each query, and return its artifact."""
     flow = method.protocol(schema)
     try:
         query = next(flow)
-        for step in range(_MOST_QUERIES):
+        for step in range(_MAX_QUERIES):
             query = flow.send(ask(step, query))
     except StopIteration as end:
         artifact: T = end.value
         return artifact
-    raise PlanError(f"Expected at most {_MOST_QUERIES} queries, found more; does the protocol ever return?")
+    raise PlanError(f"Expected at most {_MAX_QUERIES} queries, found more; does the protocol ever return?")

@@ -1,6 +1,9 @@
-"""What records and clients add to a sum: a few cells and their values, or all cells.
+"""Queries: what each record or client adds to a sum, and how large that can be.
 
-Questions to clients: what each record or client adds to a sum, and how large that can be.
+A `Query` names the blocks of its answer, each with a `Bound`. A `RecordQuery` states what a record adds as `Rows` (a
+few cells and their values, or all cells); a `ClientQuery` computes one vector per client; a `Join` sends several
+queries in one message. Sums of sparse rows and of clients' own vectors are worked out here, so that a query has to
+state its contribution only once.
 """
 
 from __future__ import annotations
@@ -26,8 +29,20 @@ from fedcalib.types import Array, Floats, Ints
 class Rows:
     """What each record adds: a few cells and their values, or all cells.
 
-    `cells` None means that every record touches every cell, in order; `values` None means that it adds one to each
-    of its cells. A negative cell is no cell at all.
+    Parameters
+    ----------
+    cells
+        Cells that each record touches, shape (n, k); a negative cell is no cell. None: every record touches every cell,
+        in order.
+    values
+        What it adds to them, shape (n, k). None: one to each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.query import Rows
+    >>> Rows(cells=np.array([[0], [2], [2]]), values=None).sum(size=3).tolist()
+    [1, 0, 2]
     """
 
     cells: Ints | None  # (n, k)
@@ -35,12 +50,12 @@ class Rows:
 
     @property
     def width(self) -> int:
-        """Count the cells that a record touches."""
+        """Number of cells that a record touches."""
         touched = self.values if self.cells is None else self.cells
         return 0 if touched is None else int(touched.shape[1])
 
     def sum(self, size: int, scale: Floats | None = None) -> Array:
-        """Add the rows up, (size,); with a scale, each entry is first scaled and cut to an integer toward zero."""
+        """The sum of all rows, shape (size,); with a scale, each entry is first scaled and truncated to an integer."""
         if self.cells is None:
             return dense_sum(self.values, scale)
         cells = np.asarray(self.cells).reshape(-1)
@@ -56,7 +71,7 @@ class Rows:
         return summed if scale is None else summed.astype(np.int64)
 
     def dense(self, size: int) -> Floats:
-        """Write the rows out in full, (n, size): for tests and small local reports."""
+        """The rows written out in full, shape (n, size): for tests and small local reports."""
         if self.cells is None:
             return np.asarray(self.values, dtype=np.float64)
         n, k = self.cells.shape
@@ -67,7 +82,7 @@ class Rows:
 
 
 def finite(values: Floats) -> Floats:
-    """Read what is no finite number as zero, so that whoever adds it adds nothing and stays within every bound."""
+    """Values, with what is not a finite number read as zero, so that it stays within every bound."""
     if np.isfinite(values).all():
         return values
     cleaned: Floats = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
@@ -75,14 +90,14 @@ def finite(values: Floats) -> Floats:
 
 
 def _summed(values: Floats, add: Callable[[Floats], Array]) -> Array:
-    """Add values up, and once more without those that are no finite numbers if the sum shows that there are any."""
+    """Sum, and sum again without values that are not finite if the result shows that there are any."""
     with np.errstate(invalid="ignore"):  # infinity less infinity
         total = add(values)
     return total if np.isfinite(total).all() else add(finite(values))
 
 
 def dense_sum(values: Floats | None, scale: Floats | None) -> Array:
-    """Add up rows that touch every cell, (size,)."""
+    """The sum of rows that touch every cell, shape (size,)."""
     if values is None:
         raise InputError("Expected values for rows that touch every cell, found none.")
     terms = values if scale is None else np.trunc(values.astype(np.float64) * scale)
@@ -93,7 +108,7 @@ def dense_sum(values: Floats | None, scale: Floats | None) -> Array:
 @final
 @dataclass(frozen=True, eq=False)
 class ClientTerms:
-    """What some clients add, as coordinates: each entry names its client, its cell and its value."""
+    """Sums of some clients as coordinates: each entry names its client, its cell and its value."""
 
     clients: int
     owner: Ints  # (entries,): from 0 within these clients
@@ -101,18 +116,18 @@ class ClientTerms:
     value: Floats  # (entries,)
 
 
-def groups(offsets: Ints, most: int) -> Iterator[tuple[int, int]]:
-    """Group neighbouring clients so that a group holds so many records at most, or is one client that holds more."""
+def groups(offsets: Ints, max_records: int) -> Iterator[tuple[int, int]]:
+    """Ranges of neighbouring clients with at most `max_records` records together, or one client with more."""
     first, clients = 0, len(offsets) - 1
     while first < clients:
-        last = int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1
+        last = int(np.searchsorted(offsets, offsets[first] + max_records, side="right")) - 1
         last = min(max(last, first + 1), clients)
         yield first, last
         first = last
 
 
 def coordinates(rows: Rows, owner: Ints, clients: int, size: int) -> ClientTerms:
-    """Add up entries that fall into the same cell of the same client."""
+    """Sums of each client's rows, by client and cell."""
     cells = np.broadcast_to(np.arange(size), (len(owner), size)) if rows.cells is None else rows.cells
     keys = (owner[:, None] * size + cells).reshape(-1)
     values = np.ones(keys.shape) if rows.values is None else np.asarray(rows.values, np.float64).reshape(-1)
@@ -128,21 +143,35 @@ def coordinates(rows: Rows, owner: Ints, clients: int, size: int) -> ClientTerms
     return ClientTerms(clients, found // size, found % size, summed)
 
 
-def of_one(total: Array) -> ClientTerms:
-    """Give one client's sum as coordinates."""
+def single_client(total: Array) -> ClientTerms:
+    """One client's sum as coordinates."""
     found = np.flatnonzero(total)
     return ClientTerms(1, np.zeros_like(found), found, total[found].astype(np.float64))
 
 
 Unit = Literal["record", "client"]
 
-_MOST_ENTRIES = 1 << 22  # coordinates of client vectors at a time
+_MAX_ENTRIES = 1 << 22  # coordinates of client vectors at a time
 
 
 @final
 @dataclass(frozen=True)
 class Bound:
-    """The most that one unit can add to a block, in three norms."""
+    """The most that one unit can add to a block, in three norms.
+
+    Parameters
+    ----------
+    l1, l2, linf
+        Norms of the vector that one unit adds; positive and finite.
+    unit
+        Whose contribution is bounded: one "record", or one "client" with all its records.
+
+    Examples
+    --------
+    >>> from fedcalib.query import Bound
+    >>> Bound(l1=2.0, l2=2**0.5, linf=1.0).unit
+    'record'
+    """
 
     l1: float
     l2: float
@@ -162,8 +191,26 @@ ONE = Bound(1.0, 1.0, 1.0)
 class Block:
     """One named part of an answer, with its own bound.
 
-    `weight` is the block's share of the budget, relative to all blocks of all the method's queries. `clip` is a
-    public constant: the L2 norm to which a client's whole sum is cut when the client is the unit.
+    Parameters
+    ----------
+    shape
+        Shape of the block in the answer.
+    bound
+        The most that one unit can add to it.
+    integral
+        Whether every contribution is a whole number.
+    one_hot
+        Whether a record adds one to exactly one cell, which local reports make use of.
+    weight
+        The block's part of the budget, relative to all blocks of all queries of the method.
+    clip
+        A public constant: the L2 norm to which a client's whole sum is clipped where the client is the unit.
+
+    Examples
+    --------
+    >>> from fedcalib.query import Block
+    >>> Block((2, 15), integral=True, one_hot=True).size
+    30
     """
 
     shape: tuple[int, ...]
@@ -175,102 +222,157 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Count the cells."""
+        """Number of cells."""
         return prod(self.shape)
 
 
 class Query(ABC):
-    """A question that every client answers with one vector, and whose answer is the sum."""
+    """A vector per client, whose sum over all clients is the answer.
+
+    Write a `RecordQuery` or a `ClientQuery`; join several with `Join`.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> query = fc.Plan.of(fc.FedBin(bins=5), fc.Schema(classes=2, clients=3)).queries[0]
+    >>> {name: block.shape for name, block in query.blocks.items()}
+    {'1': (2, 5)}
+    >>> query.size
+    10
+    """
 
     @property
     @abstractmethod
     def blocks(self) -> Mapping[str, Block]:
-        """Name the parts of the answer, in order, with their bounds."""
+        """The named parts of the answer, in order, with their bounds."""
 
     @abstractmethod
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Sum over all clients, (size,); with a scale, whatever a unit adds is first cut to integers toward zero."""
+        """The sum over all clients, shape (size,); with a scale, each unit's part is first scaled and truncated."""
 
     @abstractmethod
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Give each client's own sum, sparse, some clients at a time."""
+        """Each client's own sum as coordinates, some clients at a time."""
 
     def rows(self, records: Records) -> Rows:
-        """Say what each record adds; only questions about records can."""
-        raise RefusedError(f"{type(self).__name__} asks about whole clients, so there are no terms of single records.")
+        """What each record adds; refused by queries about whole clients."""
+        raise RefusedError(f"{type(self).__name__} is about whole clients, so single records have no rows.")
 
     @property
     def sufficient(self) -> Query:
-        """Give the shortest question whose exact answer tells this one's; models without noise ask that instead."""
+        """The shortest query whose exact answer determines this one's; exact privacy models send that instead."""
         return self
 
     def expand(self, exact: Array) -> Array:
-        """Work out this question's answer, (size,), from the exact answer to the sufficient one."""
+        """This query's answer, shape (size,), from the exact answer to the sufficient one."""
         return exact
 
     @property
     def size(self) -> int:
-        """Count the cells of the whole message."""
+        """Number of cells of the whole message."""
         return sum(block.size for block in self.blocks.values())
 
     def split(self, vector: Array) -> dict[str, Array]:
-        """Cut a message into its named blocks."""
+        """A message, cut into its named blocks."""
         blocks = self.blocks
         edges = accumulate((block.size for block in blocks.values()), initial=0)
         parts = (vector[start:stop] for start, stop in pairwise(edges))
         return {name: part.reshape(block.shape) for (name, block), part in zip(blocks.items(), parts, strict=True)}
 
     def spread(self, values: Mapping[str, float]) -> Floats:
-        """Repeat one number a block over the block's cells, (size,)."""
+        """One number per block, repeated over the block's cells, shape (size,)."""
         blocks = self.blocks
         return np.repeat(np.array([float(values[name]) for name in blocks]), [block.size for block in blocks.values()])
 
 
 class RecordQuery(Query):
-    """A question to which each record adds its own row."""
+    """A query to which each record adds its own row.
+
+    A subclass is a frozen dataclass with two members: `blocks`, whose bounds its docstring argues, and `rows`. Override
+    `pooled` where a sum can be had faster than row by row; a test compares both.
+
+    Examples
+    --------
+    A count of confident records: a record adds one to one of two cells, so every norm is 1.
+
+    >>> from dataclasses import dataclass
+    >>> import fedcalib as fc
+    >>> from fedcalib.query import Block, RecordQuery, Rows
+    >>> @dataclass(frozen=True)
+    ... class Confident(RecordQuery):
+    ...     @property
+    ...     def blocks(self):
+    ...         return {"count": Block((2,), integral=True, one_hot=True)}
+    ...
+    ...     def rows(self, records):
+    ...         return Rows((records.probs.max(axis=1, keepdims=True) > 0.9).astype(int), None)
+    >>> records = fc.Records.of_scores([0.95, 0.6, 0.01], labels=[1, 0, 0])
+    >>> Confident().pooled(records).tolist()
+    [1.0, 2.0]
+    """
 
     @abstractmethod
     def rows(self, records: Records) -> Rows:
-        """Say what each record adds."""
+        """What each record adds."""
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Sum all rows, a slice of records at a time."""
         return self.pooled(federation.records, scale)
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
-        """Sum the rows of pooled records; override for speed, `rows` stays the oracle in the tests."""
+        """The sum over pooled records, a slice at a time; override it for speed."""
         total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
         for chunk in records.chunks(min(CHUNK, self._at_once(records))):
             total += self.rows(chunk).sum(self.size, scale)
         return total
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Add up each client's rows, sparse, some clients at a time."""
-        most = self._at_once(federation.records)
-        for first, last in groups(federation.offsets, most):
+        max_records = self._at_once(federation.records)
+        for first, last in groups(federation.offsets, max_records):
             start, stop = int(federation.offsets[first]), int(federation.offsets[last])
             records = federation.records.take(slice(start, stop))
-            if stop - start > most:  # one client
-                yield of_one(self.pooled(records))
+            if stop - start > max_records:  # one client
+                yield single_client(self.pooled(records))
             else:
                 owner = np.repeat(np.arange(last - first), federation.sizes[first:last])
                 yield coordinates(self.rows(records), owner, last - first, self.size)
 
     def _at_once(self, records: Records) -> int:
-        """Count the records whose rows may be written out at a time: fewer, the more cells a row touches."""
+        """Number of records whose rows may be written out at a time: fewer, the more cells a row touches."""
         width = self.rows(records.take(slice(0, 1))).width if len(records) else 1
-        return max(1, min(4 * CHUNK, _MOST_ENTRIES // max(1, width)))
+        return max(1, min(4 * CHUNK, _MAX_ENTRIES // max(1, width)))
 
 
 class ClientQuery(Query):
-    """A question to which each client adds one bounded vector."""
+    """A query to which each client adds one bounded vector, for instance the change that local training makes.
+
+    A subclass is a frozen dataclass with two members: `blocks`, whose bounds have the unit "client", and `term`.
+
+    Examples
+    --------
+    Whether a client holds at least ten records: one cell, so every norm is 1.
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> from fedcalib.query import Block, Bound, ClientQuery
+    >>> @dataclass(frozen=True)
+    ... class Large(ClientQuery):
+    ...     @property
+    ...     def blocks(self):
+    ...         return {"large": Block((1,), Bound(1.0, 1.0, 1.0, "client"))}
+    ...
+    ...     def term(self, records, rng):
+    ...         return np.array([float(len(records) >= 10)])
+    >>> Large().total(fc.Federation.simulated(clients=5, records=100), fc.Simulated(0)).tolist()
+    [5.0]
+    """
 
     @abstractmethod
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
-        """Say what a client adds, (size,), within the bound; `rng` is for local training."""
+        """What a client adds, shape (size,), within the bound; `rng` is for local training."""
 
     def terms(self, federation: Federation, randomness: Randomness) -> Floats:
-        """Stack the clients' vectors, (clients, size); override to work on all clients at once."""
+        """All clients' vectors, shape (clients, size); override it to work on all clients at once."""
         vectors = [
             self.term(records, randomness.derive("term", client).generator())
             for client, records in enumerate(federation.clients())
@@ -278,13 +380,11 @@ class ClientQuery(Query):
         return np.stack(vectors) if vectors else np.zeros((0, self.size))
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Sum the clients' vectors."""
         return dense_sum(self.terms(federation, randomness), scale)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Give the clients' vectors as coordinates, some clients at a time."""
         terms = self.terms(federation, randomness)
-        for first in range(0, len(terms), step := max(_MOST_ENTRIES // self.size, 1)):
+        for first in range(0, len(terms), step := max(_MAX_ENTRIES // self.size, 1)):
             part = terms[first : first + step]
             owner, cell = np.divmod(np.arange(part.size), self.size)
             yield ClientTerms(len(part), owner, cell, part.reshape(-1))
@@ -293,35 +393,43 @@ class ClientQuery(Query):
 @final
 @dataclass(frozen=True)
 class Join(Query):
-    """Several independent questions in one message; block `name` of part i is called `i.name`."""
+    """Several independent queries in one message; block `name` of part i is called `i.name`.
+
+    Parameters
+    ----------
+    parts
+        The queries, in order.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.shift import Confidence, Predictions
+    >>> list(fc.Join((Confidence(), Predictions(3))).blocks)
+    ['0.confidence', '1.predictions']
+    """
 
     parts: tuple[Query, ...]
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Name each part's blocks after the part."""
         return {f"{i}.{name}": block for i, part in enumerate(self.parts) for name, block in part.blocks.items()}
 
     @property
     def sufficient(self) -> Query:
-        """Shorten each part."""
         return Join(tuple(part.sufficient for part in self.parts))
 
     def expand(self, exact: Array) -> Array:
-        """Expand each part."""
         edges = np.cumsum([0, *(part.sufficient.size for part in self.parts)])
         pieces = (exact[start:stop] for start, stop in pairwise(edges))
         return np.concatenate([part.expand(piece) for part, piece in zip(self.parts, pieces, strict=True)])
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Sum each part on its own."""
         edges = np.cumsum([0, *(part.size for part in self.parts)])
         scales = [None if scale is None else scale[start:stop] for start, stop in pairwise(edges)]
         totals = [part.total(federation, randomness.derive(i), scales[i]) for i, part in enumerate(self.parts)]
         return np.concatenate(totals)
 
     def rows(self, records: Records) -> Rows:
-        """Lay the parts' rows side by side."""
         cells, values, offset = [], [], 0
         for part in self.parts:
             rows = part.rows(records)
@@ -332,7 +440,7 @@ class Join(Query):
         return Rows(np.concatenate(cells, axis=1), np.concatenate(values, axis=1))
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Merge the parts' coordinates; all clients at once, since parts may group them differently."""
+        """All clients at once, since parts may group them differently."""
         owner: list[Ints] = []
         cell: list[Ints] = []
         value: list[Floats] = []

@@ -1,4 +1,4 @@
-"""What one client holds: scored, labelled records, column by column."""
+"""Scored, labelled records of one client, column by column, and what is public about them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.types import Array, Floats, Ints
 
-FARTHEST: Final = 1e30  # beyond any model's logits; exp(-1e30 / T) is 0 for any temperature T that is fitted
+MAX_LOGIT: Final = 1e30  # beyond any model's logits; exp(-1e30 / T) is 0 for any temperature T that is fitted
 CHUNK = 1 << 15  # records handled at once: large enough to vectorise, small enough to stay in cache
 
 
 def softmax(logits: Floats) -> Floats:
-    """Turn logits into probabilities, shifted by the largest so that nothing overflows."""
+    """Probabilities of logits; each row is shifted by its largest logit, so that nothing overflows."""
     shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
     exponentials: Floats = np.exp(shifted, out=shifted)
     exponentials /= exponentials.sum(axis=-1, keepdims=True)
     return exponentials
 
 
-def within_reach(logits: Floats) -> Floats:
-    """Move records with a logit beyond `FARTHEST` so that their largest is 0, and cut them at -`FARTHEST`.
+def clip_logits(logits: Floats) -> Floats:
+    """Shift records that have a logit beyond `MAX_LOGIT` so that their largest is 0, and clip them at -`MAX_LOGIT`.
 
-    Differences of finite logits can be infinite, and zero times infinity is no number; here they stay finite, and the
-    probabilities the same. Logits that are no numbers, as from features that are none, count as 0. Other records stay
-    as they are.
+    Differences of finite logits can be infinite, and zero times infinity is not a number. After the shift differences
+    stay finite and probabilities are unchanged. Logits that are not numbers (from features that are not) count as 0.
+    All other records are returned as they are.
     """
-    if logits.min(initial=0.0) >= -FARTHEST and logits.max(initial=0.0) <= FARTHEST:  # false with NaN
+    if logits.min(initial=0.0) >= -MAX_LOGIT and logits.max(initial=0.0) <= MAX_LOGIT:  # false with NaN
         return logits
-    odd = ~(np.abs(logits) <= FARTHEST).all(axis=1)
-    moved, far = logits.copy(), np.nan_to_num(logits[odd])
+    outlying = ~(np.abs(logits) <= MAX_LOGIT).all(axis=1)
+    moved, far = logits.copy(), np.nan_to_num(logits[outlying])
     with np.errstate(over="ignore"):
-        moved[odd] = np.maximum(far - far.max(axis=1, keepdims=True), -FARTHEST)
+        moved[outlying] = np.maximum(far - far.max(axis=1, keepdims=True), -MAX_LOGIT)
     return moved
 
 
 def log_probs(probs: Floats) -> Floats:
-    """Take logarithms of probabilities, with zero read as 1e-12."""
+    """Logarithms of probabilities, with zero read as 1e-12."""
     floored: Floats = np.maximum(probs, np.asarray(1e-12, dtype=probs.dtype))
     return np.log(floored, out=floored)
 
@@ -49,7 +49,21 @@ def log_probs(probs: Floats) -> Floats:
 @final
 @dataclass(frozen=True)
 class Schema:
-    """What everybody knows before the first question: how many classes and how many clients."""
+    """What is public before the first query: the number of classes and of clients.
+
+    Parameters
+    ----------
+    classes
+        Number of classes that the classifier scores.
+    clients
+        Number of clients in the federation.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.Plan.of(fc.FedBin(), fc.Schema(classes=3, clients=10)).queries
+    (LabelHistogram(classes=3, bins=15, clip=None, axis=EvenProbability()),)
+    """
 
     classes: int
     clients: int
@@ -58,10 +72,37 @@ class Schema:
 @final
 @dataclass(frozen=True, eq=False)
 class Records:
-    """The labelled, scored records of one client, column by column.
+    """The scored, labelled records of one client, column by column.
 
-    `given` holds logits or probabilities exactly as they came, so that ties between scores survive;
-    the other form is computed when somebody asks for it.
+    Build them with `of_scores`, `of_probs` or `of_logits`, which check what they are given.
+
+    Parameters
+    ----------
+    given
+        Logits or probabilities exactly as they came, shape (n, classes), so that ties between scores survive. The other
+        form is computed on first use.
+    labels
+        True classes, numbered from 0, shape (n,).
+    are_logits
+        Whether `given` holds logits.
+    unit
+        The patient or user that each record belongs to, shape (n,), or None if every record is a unit of its own.
+    extra
+        Further columns, shape (n, ...): features, another model's scores, a domain.
+
+    Raises
+    ------
+    InputError
+        If columns differ in length, labels are out of range, or scores are not finite or not probabilities.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> records = fc.Records.of_scores([0.9, 0.2, 0.7], labels=[1, 0, 0])
+    >>> len(records), records.classes
+    (3, 2)
+    >>> records.probs.round(1).tolist()
+    [[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]
     """
 
     given: Floats  # (n, classes)
@@ -72,35 +113,42 @@ class Records:
 
     @classmethod
     def of_logits(cls, logits: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
-        """Take records whose scores are logits, (n, classes)."""
+        """Records whose scores are logits, shape (n, classes).
+
+        Examples
+        --------
+        >>> import fedcalib as fc
+        >>> fc.Records.of_logits([[2.0, 0.0], [0.0, 0.0]], labels=[0, 1]).score.round(2).tolist()
+        [0.12, 0.5]
+        """
         return cls(_matrix(logits, "logits"), _labels(labels), True, _units(unit), _columns(extra)).checked()
 
     @classmethod
     def of_probs(cls, probs: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
-        """Take records whose scores are probabilities, (n, classes), each row summing to one."""
+        """Records whose scores are probabilities, shape (n, classes), each row summing to one."""
         return cls(_matrix(probs, "probabilities"), _labels(labels), False, _units(unit), _columns(extra)).checked()
 
     @classmethod
     def of_scores(cls, scores: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
-        """Take binary records whose score is the probability of class 1, (n,)."""
+        """Records of a binary classifier whose score is the probability of class 1, shape (n,)."""
         column = np.asarray(scores)
         if column.ndim != 1:
             raise InputError(
-                f"Expected one score a record, found an array of shape {column.shape}; pass probabilities instead."
+                f"Expected one score per record, found an array of shape {column.shape}; pass probabilities instead."
             )
         column = column.astype(np.float32 if column.dtype == np.float32 else np.float64, copy=False)
         return cls.of_probs(np.stack([1 - column, column], axis=1), labels, unit=unit, **extra)
 
     @classmethod
     def empty(cls, classes: int) -> Records:
-        """Make a client that holds nothing."""
+        """The records of a client that holds none."""
         return cls(np.zeros((0, classes)), np.zeros(0, dtype=np.int64), True)
 
     def checked(self) -> Records:
-        """Return these records, or say what is wrong with them."""
+        """These records, or an `InputError` that states what is wrong with them."""
         n, classes = self.given.shape
         if len(self.labels) != n:
-            raise InputError(f"Expected one label a record, found {n} records and {len(self.labels)} labels.")
+            raise InputError(f"Expected one label per record, found {n} records and {len(self.labels)} labels.")
         if n and (self.labels.min() < 0 or self.labels.max() >= classes):
             raise InputError(
                 f"Expected labels from 0 to {classes - 1}, found {self.labels.min()} to {self.labels.max()}; "
@@ -120,28 +168,28 @@ class Records:
 
     @property
     def classes(self) -> int:
-        """Say how many classes a record is scored for."""
+        """Number of classes that a record is scored for."""
         return int(self.given.shape[1])
 
     @cached_property
     def probs(self) -> Floats:
-        """Give the probabilities, (n, classes)."""
+        """Probabilities, shape (n, classes)."""
         return softmax(self.logits) if self.are_logits else self.given
 
     @cached_property
     def logits(self) -> Floats:
-        """Return the logits, (n, classes): those given, or log-probabilities; always finite, as are differences."""
-        return within_reach(self.given) if self.are_logits else log_probs(self.given)
+        """Logits, shape (n, classes): those given, or log-probabilities; they and their differences are finite."""
+        return clip_logits(self.given) if self.are_logits else log_probs(self.given)
 
     @property
     def score(self) -> Floats:
-        """Give the probability of class 1 of a binary classifier, (n,)."""
+        """Probability of class 1 of a binary classifier, shape (n,)."""
         if self.classes != 2:
             raise InputError(f"Expected a binary classifier, found {self.classes} classes; use a multiclass method.")
         return self.probs[:, 1]
 
     def take(self, rows: Any) -> Records:
-        """Pick records by slice, mask or index."""
+        """The records at a slice, a mask or indices."""
         return Records(
             self.given[rows],
             self.labels[rows],
@@ -151,13 +199,13 @@ class Records:
         )
 
     def chunks(self, size: int = CHUNK) -> Iterator[Records]:
-        """Walk through the records a slice at a time."""
+        """Slices of at most `size` records, in order."""
         for start in range(0, len(self), size):
             yield self.take(slice(start, start + size))
 
     @staticmethod
     def concatenate(parts: Sequence[Records]) -> Records:
-        """Lay several clients' records end to end."""
+        """Several clients' records, end to end."""
         if len({(part.classes, part.are_logits) for part in parts}) != 1:
             raise InputError("Expected every client to hold the same classes, all as logits or all as probabilities.")
         units = [part.unit for part in parts if part.unit is not None]
@@ -182,7 +230,7 @@ def _matrix(values: Any, name: str) -> Floats:
 def _labels(values: Any) -> Ints:
     labels = np.asarray(values)
     if labels.ndim != 1:
-        raise InputError(f"Expected one label a record, found an array of shape {labels.shape}.")
+        raise InputError(f"Expected one label per record, found an array of shape {labels.shape}.")
     whole = labels.astype(np.int64)
     if len(labels) and not (whole == labels).all():
         raise InputError("Expected whole numbers as labels, found fractions; number the classes from 0.")
@@ -201,12 +249,12 @@ def _check_probs(probs: Floats) -> None:
     if probs.min() < 0 or probs.max() > 1:
         raise InputError(
             f"Expected probabilities between 0 and 1, found {probs.min():.6g} to {probs.max():.6g}; "
-            "if these are logits, say so."
+            "pass logits to Records.of_logits, or name their columns with logits=."
         )
     off = np.abs(probs.sum(axis=1) - 1)
     if off.max() > 1e-3:
         row = int(off.argmax())
         raise InputError(
             f"Expected probabilities that sum to one, found {probs[row].sum():.6g} in row {row}; "
-            "if these are logits, say so."
+            "pass logits to Records.of_logits, or name their columns with logits=."
         )

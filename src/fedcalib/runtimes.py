@@ -1,7 +1,4 @@
-"""All clients in this process: for simulation, for tests, and for sites whose data already sits on one machine.
-
-A runtime without clients: what a finished transcript holds is all there is.
-"""
+"""Runtimes of one process: clients whose records are all here, and a finished transcript without clients."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from fedcalib.cohort import FEWEST_CLIENTS, FEWEST_RECORDS
+from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS
 from fedcalib.errors import TooFewClients, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Runtime, Step, Total
@@ -20,22 +17,36 @@ from fedcalib.transcript import Transcript
 @final
 @dataclass(frozen=True, eq=False)
 class InProcess(Runtime):
-    """Clients whose records lie side by side in this process.
+    """Clients whose records are all in this process: for simulation, for tests, and for sites on one machine.
 
-    A sum that hides single clients is refused below `fewest_clients`; an exact one also below `fewest_records`.
+    Parameters
+    ----------
+    federation
+        The clients and their records.
+    fewest_clients
+        A sum that hides single clients is refused below this number of clients.
+    fewest_records
+        An exact sum is refused below this number of records.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> runtime = fc.InProcess(fc.Federation.simulated(clients=2))
+    >>> fc.run(fc.FedBin(), runtime, fc.SecAgg())
+    Traceback (most recent call last):
+        ...
+    fedcalib.errors.TooFewClients: Expected at least 3 clients in a sum that hides them, found 2; nothing was read. ...
     """
 
     federation: Federation
-    fewest_clients: int = FEWEST_CLIENTS
-    fewest_records: int = FEWEST_RECORDS
+    fewest_clients: int = MIN_CLIENTS
+    fewest_records: int = MIN_RECORDS
 
     @property
     def schema(self) -> Schema:
-        """Say how many classes and clients there are."""
         return self.federation.schema
 
     def total(self, step: Step) -> Total:
-        """Sum the shares of the clients that take part."""
         members = step.participation.members(len(self.federation), step.index, step.run)
         present = self.federation if members is None else self.federation.subset(members)
         if step.mechanism.modulus is not None:
@@ -47,33 +58,47 @@ class InProcess(Runtime):
         if len(present) < self.fewest_clients:
             raise TooFewClients(
                 f"Expected at least {self.fewest_clients} clients in a sum that hides them, found {len(present)}; "
-                "nothing was read. Add clients, or choose a model in which each client protects itself."
+                "nothing was read. Add clients, or choose a privacy model in which each client protects itself."
             )
         exact = step.mechanism.event(step.query, step.cohort) is None
         if exact and len(present.records) < self.fewest_records:
             raise TooFewClients(
                 f"Expected at least {self.fewest_records} records in an exact sum, found {len(present.records)}; "
-                "nothing was read. Add records, or add noise with a differentially private model."
+                "nothing was read. Add records, or add noise with a differentially private privacy model."
             )
 
 
 @final
 @dataclass(frozen=True)
 class Replay(Runtime):
-    """Rebuild an artifact from its transcript: give `run` the same method, model and transcript, and no data at all."""
+    """Rebuild an artifact from a transcript: run the same method and privacy model on it, without any data.
 
-    path: Path
+    Parameters
+    ----------
+    path
+        The transcript of a finished run.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> first = fc.run(fc.FedBin(), fc.InProcess(fc.Federation.simulated()), fc.SecAgg(), transcript="run.jsonl")
+    >>> again = fc.run(fc.FedBin(), fc.Replay("run.jsonl"), fc.SecAgg(), transcript="run.jsonl")
+    >>> again.artifact == first.artifact
+    True
+    """
+
+    path: Path | str
 
     @property
     def schema(self) -> Schema:
-        """Read from the header how many classes and clients there were."""
+        """Read from the transcript's header."""
         lines = Transcript.read(self.path).lines
         if not lines:
             raise TranscriptError(f"Expected the transcript of a run in {self.path}, found none.")
         return Schema(int(lines[0]["classes"]), int(lines[0]["clients"]))
 
     def total(self, step: Step) -> Total:
-        """Refuse: there is nobody to ask."""
+        """Refused: there are no clients."""
         raise TranscriptError(
             f"Expected the answer to query {step.index} in {self.path}, found none; the run was not finished. "
             "Finish it where the clients are."

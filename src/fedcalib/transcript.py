@@ -1,9 +1,9 @@
 """The record of a run: checkpoint, audit log and privacy record in one file of JSON lines.
 
-The first line is a header that names the run and what it does. Each query has a line "asked", written and synced
-before anything is sent, and a line "answered" after. Reading the file back *is* resuming: answered queries are
-recalled, never asked again, so nothing is spent twice and no noise is averaged away. A query that was asked and not
-answered counts as spent, and asking it again is a new attempt.
+The first line is a header that names the run and what it does. Each query has a line "asked", written and synced before
+anything is sent, and a line "answered" after. Reading the file back *is* resuming: answered queries are recalled and
+never sent again, so nothing is spent twice and no noise is averaged away. A query that was sent and not answered counts
+as spent, and sending it again is a new attempt.
 
 A run locks its transcript before it reads it: two runs on one file would both find a query unanswered, and both release
 an answer for one debit. The lock is the kernel's (flock), so it ends with the process, however the process ends.
@@ -28,13 +28,29 @@ from fedcalib.errors import TranscriptError, WireError
 from fedcalib.query import Query
 from fedcalib.types import Floats
 
-_LONGEST_INLINE = 1 << 16  # numbers; longer vectors (a network's update) live in a file beside
+_MAX_INLINE = 1 << 16  # numbers; longer vectors (a network's update) live in a file beside
 
 
 @final
 @dataclass
 class Transcript:
-    """The lines of one run, in memory or in a private file."""
+    """The lines of one run, in memory or in a private file.
+
+    Parameters
+    ----------
+    path
+        The file, or None for a transcript in memory.
+    lines
+        The lines so far, as JSON data.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> runtime = fc.InProcess(fc.Federation.simulated())
+    >>> result = fc.run(fc.FedBin(), runtime, fc.SecAgg(), transcript="run.jsonl")
+    >>> [line["state"] for line in fc.Transcript.read("run.jsonl").lines]
+    ['begun', 'asked', 'answered']
+    """
 
     path: Path | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -55,12 +71,12 @@ class Transcript:
 
     @classmethod
     def read(cls, path: Path | str) -> Transcript:
-        """Read a transcript without locking or changing its file; no run can go on from it."""
+        """Read a transcript without locking or changing its file; no run can continue from it."""
         place = Path(path)
         return cls(place, _read(place)[0] if place.exists() else [])
 
     def close(self) -> None:
-        """Let other runs open the file; what was read and written stays in memory."""
+        """Let other runs open the file; the lines stay in memory."""
         if self._lock is not None:
             import fcntl
 
@@ -75,7 +91,7 @@ class Transcript:
         self.close()
 
     def begin(self, header: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Write the header of a new run, or check that an old one says the same; give back the old or new header."""
+        """Write the header of a new run, or check that the recorded one is the same; return the header on record."""
         if not self.lines:
             self._write({"state": "begun", **header})
             return self.lines[0]
@@ -84,38 +100,38 @@ class Transcript:
         if changed:
             raise TranscriptError(
                 f"Expected the same run as in {self.path}, found another {' and '.join(changed)}. "
-                "Use another state directory for a changed run; what this one spent stays spent."
+                "Use another transcript for a changed run; what this one spent stays spent."
             )
         return old
 
     def recall(self, step: int, query: Query) -> Answer | None:
-        """Give the recorded answer to a step, if there is one."""
+        """The recorded answer to a step, or None."""
         lines = [line for line in self.lines if line.get("step") == step]
         mark = wire.fingerprint(query) if lines else ""
         for line in lines:
             if line["query"] != mark:
                 raise TranscriptError(
-                    f"Expected step {step} to ask what {self.path or 'the transcript'} recorded, found another query."
+                    f"Expected step {step} to send what {self.path or 'the transcript'} recorded, found another query."
                 )
             if line["state"] == "answered":
                 return self._answer(line, query)
         return None
 
     def attempts(self, step: int) -> int:
-        """Count how often a step was asked."""
+        """How often a step was sent."""
         return sum(line["state"] == "asked" and line["step"] == step for line in self.lines)
 
-    def asks(self, steps: int) -> list[int]:
-        """Count, for each of so many steps, how often it was asked."""
+    def attempt_counts(self, steps: int) -> list[int]:
+        """How often each of so many steps was sent."""
         counts = Counter(line["step"] for line in self.lines if line["state"] == "asked")
         return [counts[step] for step in range(steps)]
 
-    def asked(self, step: int, query: Query, detail: Mapping[str, Any]) -> None:
-        """Note, durably, that a step is about to be asked."""
+    def note_sent(self, step: int, query: Query, detail: Mapping[str, Any]) -> None:
+        """Write, durably, that a step is about to be sent."""
         self._write({"state": "asked", "step": step, "query": wire.fingerprint(query), **detail})
 
-    def answered(self, step: int, query: Query, value: Floats, variance: Floats, clients: int | None) -> Answer:
-        """Note, durably, what came back."""
+    def note_answer(self, step: int, query: Query, value: Floats, variance: Floats, clients: int | None) -> Answer:
+        """Write, durably, the answer to a step, and return it."""
         line = {"state": "answered", "step": step, "query": wire.fingerprint(query), "clients": clients}
         self._write(
             {**line, "value": self._store(step, "value", value), "variance": self._store(step, "variance", variance)}
@@ -126,7 +142,7 @@ class Transcript:
         return Answer.of(query, self._fetch(line["value"]), self._fetch(line["variance"]), line["clients"])
 
     def _store(self, step: int, name: str, values: Floats) -> Any:
-        if self.path is None or values.size <= _LONGEST_INLINE:
+        if self.path is None or values.size <= _MAX_INLINE:
             return wire.encode(values)
         beside = self.path.with_suffix(f".{step}.{name}.npy")
         with beside.open("wb") as file:
@@ -160,7 +176,7 @@ class Transcript:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
             if not os.path.samestat(os.fstat(file.fileno()), os.fstat(self._lock.fileno())):
                 raise TranscriptError(  # nobody holds the lock of the new file, so another run may be using it
-                    f"The transcript {path} was replaced while a run was using it. Nothing was asked. "
+                    f"The transcript {path} was replaced while a run was using it. Nothing was sent. "
                     "Put the old file back and run again."
                 )
             file.write(text)
@@ -169,11 +185,11 @@ class Transcript:
 
 
 def _unwritable(path: Path, error: OSError) -> TranscriptError:
-    return TranscriptError(f"Expected to write {path}, found: {error.strerror}. Nothing was asked.")
+    return TranscriptError(f"Expected to write {path}, found: {error.strerror}. Nothing was sent.")
 
 
 def _locked(path: Path) -> BinaryIO:
-    """Open a file, or make it, and lock it for as long as what is returned stays open."""
+    """Open a file, or create it, and lock it for as long as the returned handle stays open."""
     import fcntl
 
     try:
@@ -201,17 +217,17 @@ def _descriptor(path: Path) -> int:
 def _unlockable(path: Path, error: OSError) -> TranscriptError:
     if isinstance(error, BlockingIOError):
         return TranscriptError(
-            f"The transcript {path} is in use by another run. Nothing was asked and nothing was spent. "
-            "Wait until that run has ended and start this one again, or give it another transcript."
+            f"The transcript {path} is in use by another run. Nothing was sent and nothing was spent. "
+            "Wait until that run has ended and start this one again, or use another transcript."
         )
     return TranscriptError(
-        f"The transcript {path} cannot be locked: {error.strerror}. Nothing was asked and nothing was spent. "
+        f"The transcript {path} cannot be locked: {error.strerror}. Nothing was sent and nothing was spent. "
         "Keep the transcript on a local disk."
     )
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], str]:
-    """Read all whole lines, and the torn last line that a crash leaves, which says nothing."""
+    """All whole lines, and the torn last line that a crash leaves, which is ignored."""
     lines = []
     *texts, torn = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for number, text in enumerate(texts, 1):
@@ -226,7 +242,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def _mended(path: Path) -> list[dict[str, Any]]:
-    """Read all whole lines, and cut a torn one off, so that the next one starts afresh."""
+    """All whole lines; a torn one is cut off, so that the next line starts afresh."""
     lines, torn = _read(path)
     if torn:
         with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Names for the arrays that travel through the package."""
+"""Type aliases for the arrays that pass through the package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Frozen dataclasses to JSON and back, for allow-listed types only.
+"""The JSON codec: frozen dataclasses to JSON and back, for allow-listed types only.
 
 A dataclass becomes `{"type": NAME, "fields": {...}}`; arrays, fractions and non-finite floats have tagged forms of
-their own. Decoding builds only what `registry` names, checks every field, and never runs anything else.
+their own. Decoding builds only types that the registry names, checks every field, and never runs anything else.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 from fedcalib.errors import FedcalibError, WireError
 
 _DTYPES = ("float32", "float64", "int64", "uint64", "int8", "uint8", "int32", "bool")
-_LARGEST_ARRAY = 1 << 31  # bytes
-_DEEPEST = 32
+_MAX_ARRAY_BYTES = 1 << 31  # bytes
+_MAX_DEPTH = 32
 
 
-def encode(value: Any) -> Any:  # noqa: PLR0911 - one line a kind of value
-    """Turn a value into plain JSON data."""
+def encode(value: Any) -> Any:  # noqa: PLR0911 - one line per kind of value
+    """A value as plain JSON data."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -48,13 +48,13 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one line a kind of value
 
 
 def decode(data: Any, lookup: Callable[[str], type] | None = None, depth: int = 0) -> Any:
-    """Rebuild a value from plain JSON data; lists come back as tuples."""
+    """The value of plain JSON data; lists come back as tuples."""
     if lookup is None:
         from fedcalib.registry import lookup as registered
 
         lookup = registered
-    if depth > _DEEPEST:
-        raise WireError(f"Expected data nested at most {_DEEPEST} deep, found more.")
+    if depth > _MAX_DEPTH:
+        raise WireError(f"Expected data nested at most {_MAX_DEPTH} deep, found more.")
     if data is None or isinstance(data, bool | int | float | str):
         return data
     if isinstance(data, list):
@@ -97,7 +97,7 @@ def _decode_array(data: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     name, shape, text = data["array"], data["shape"], data["data"]
     if name not in _DTYPES or not isinstance(text, str) or not isinstance(shape, list) or len(shape) > 8:
         raise WireError("Expected an array with a known type and shape, found something else.")
-    if not all(type(side) is int and 0 <= side < _LARGEST_ARRAY for side in shape):
+    if not all(type(side) is int and 0 <= side < _MAX_ARRAY_BYTES for side in shape):
         raise WireError("Expected the sides of an array to be counts, found something else.")
     dtype = np.dtype(name).newbyteorder("<")
     try:
@@ -145,17 +145,17 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Write a value as canonical JSON text."""
+    """A value as canonical JSON text."""
     return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def loads(text: str | bytes) -> Any:
-    """Read a value from JSON text."""
+    """The value of JSON text."""
     return decode(parse(text))
 
 
 def parse(text: str | bytes) -> Any:
-    """Read plain JSON, turning every way it can fail into one error."""
+    """Plain JSON data of a text; every way in which that can fail becomes a `WireError`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -163,5 +163,5 @@ def parse(text: str | bytes) -> Any:
 
 
 def fingerprint(value: Any) -> str:
-    """Name a value by the hash of its canonical JSON."""
+    """The hash of a value's canonical JSON."""
     return sha256(dumps(value).encode()).hexdigest()

@@ -16,13 +16,13 @@ from fedcalib.answer import Answer
 from fedcalib.errors import InputError
 from fedcalib.estimation.roots import cubic_roots
 from fedcalib.queries.class_tables import LabelCounts
-from fedcalib.search import Bisection, Found, GoldenSection, GridSearch, Interpolation, OnMagnitude
+from fedcalib.search import Bisection, GoldenSection, GridSearch, Interpolation, OnMagnitude, SearchResult
 
 BRACKETS = st.tuples(st.floats(-100, 100), st.floats(0.01, 100)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 GOLDEN = (sqrt(5) - 1) / 2
 
 
-def look(flow: object, function: Callable[[float], float]) -> tuple[Found, list[int]]:
+def look(flow: object, function: Callable[[float], float]) -> tuple[SearchResult, list[int]]:
     """Drive a search on a plain function; note how many places each message asks."""
     asked: list[int] = []
 
@@ -98,7 +98,7 @@ def test_bisection_knows_that_a_root_is_outside(
     low, high = bracket
     target = low - share * (high - low) if side < 0 else high + share * (high - low)
     found, asked = look(lambda ask: Bisection(looks).root(ask, low, high), lambda x: x - target)
-    assert found == Found(low if side < 0 else high, True)
+    assert found == SearchResult(low if side < 0 else high, True)
     assert asked == [1] * looks
 
 

@@ -199,24 +199,26 @@ def test_a_run_tells_it_what_it_may_spend() -> None:
         fc.Open(): fc.Auto(),
     }
     for model, method in told.items():
-        assert model.tell(fc.Auto()) == method
+        assert model.adapt(fc.Auto()) == method
         quiet, loud = (
             fc.run(each, fc.InProcess(data), model, randomness=fc.Simulated(1)).artifact for each in (fc.Auto(), method)
         )
         assert quiet == loud
-    assert fc.UserGaussian(2.0, 1e-5).tell(fc.Auto(0.5, "record")) == fc.Auto(0.5, "record")  # what was said stays
-    assert fc.DistributedDP(2.0, 1e-5).tell(fc.Auto(unit="client")) == fc.Auto(2.0, "client")
-    assert fc.SourceLaplace(2.0).tell(fc.Auto(0.5)) == fc.Auto(0.5, "record", "client")
+    assert fc.UserGaussian(2.0, 1e-5).adapt(fc.Auto(0.5, "record")) == fc.Auto(0.5, "record")  # what was said stays
+    assert fc.DistributedDP(2.0, 1e-5).adapt(fc.Auto(unit="client")) == fc.Auto(2.0, "client")
+    assert fc.SourceLaplace(2.0).adapt(fc.Auto(0.5)) == fc.Auto(0.5, "record", "client")
 
 
 def test_whoever_holds_it_shares_the_budget_with_it() -> None:
     budget = fc.Budget(4.0, "record")
-    assert fc.Pipeline((fc.FedBin(), fc.Auto())).within(budget) == fc.Pipeline((fc.FedBin(), fc.Auto(2.0, "record")))
-    assert fc.Averaged((fc.Auto(),)).within(budget) == fc.Averaged((fc.Auto(4.0, "record"),))
-    assert fc.Together((fc.Auto(), fc.ClassShares())).within(budget).methods[0] == fc.Auto(2.0, "record")
-    assert fc.FitAndMeasure(fc.Auto()).within(budget) == fc.FitAndMeasure(fc.Auto(2.0, "record"))
-    assert ReviewWindow(recalibration=fc.Auto()).within(budget).recalibration == fc.Auto(1.0, "record")
-    assert ReviewWindow().within(budget) == ReviewWindow()
+    assert fc.Pipeline((fc.FedBin(), fc.Auto())).with_budget(budget) == fc.Pipeline(
+        (fc.FedBin(), fc.Auto(2.0, "record"))
+    )
+    assert fc.Averaged((fc.Auto(),)).with_budget(budget) == fc.Averaged((fc.Auto(4.0, "record"),))
+    assert fc.Together((fc.Auto(), fc.ClassShares())).with_budget(budget).methods[0] == fc.Auto(2.0, "record")
+    assert fc.FitAndMeasure(fc.Auto()).with_budget(budget) == fc.FitAndMeasure(fc.Auto(2.0, "record"))
+    assert ReviewWindow(recalibration=fc.Auto()).with_budget(budget).recalibration == fc.Auto(1.0, "record")
+    assert ReviewWindow().with_budget(budget) == ReviewWindow()
 
 
 def test_noise_that_adds_up_counts_for_less() -> None:

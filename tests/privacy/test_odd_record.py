@@ -22,7 +22,7 @@ from fedcalib.queries.moments import ClassMoments
 from fedcalib.queries.shift import ClippedLosses, ConfidenceGaps
 from fedcalib.queries.temperature import TemperatureCurve, TemperatureScores, TemperatureSlope
 from fedcalib.query import Query, Rows, coordinates
-from fedcalib.records import FARTHEST
+from fedcalib.records import MAX_LOGIT
 
 INVERSES = (0.25, 0.5, 1.0, 1.4)
 QUERIES: list[Query] = [
@@ -173,7 +173,7 @@ def test_a_ring_sum_is_refused_at_either_end(total):
 
 
 def test_logits_up_to_the_limit_are_kept_as_they_are():
-    given = np.array([[FARTHEST, -FARTHEST, 0.1], [1e9, 1e9 + 1, 3.0]])
+    given = np.array([[MAX_LOGIT, -MAX_LOGIT, 0.1], [1e9, 1e9 + 1, 3.0]])
     assert fc.Records.of_logits(given, [0, 1]).logits is given
 
 
@@ -182,11 +182,11 @@ def test_logits_beyond_the_limit_keep_their_probabilities_and_leave_other_record
     records = fc.Records.of_logits(given, [0, 1, 2])
     assert records.given is given
     assert records.logits[0].tolist() == given[0].tolist()
-    assert records.logits[1:].tolist() == [[0.0, -FARTHEST, 0.0], [0.0, -FARTHEST, -FARTHEST]]
+    assert records.logits[1:].tolist() == [[0.0, -MAX_LOGIT, 0.0], [0.0, -MAX_LOGIT, -MAX_LOGIT]]
     assert records.probs[1:].tolist() == [[0.5, 0.0, 0.5], [1.0, 0.0, 0.0]]
 
 
 def test_logits_of_a_head_on_features_that_are_no_numbers_are_finite():
     records = fc.Records(np.array([[np.nan, 1.0, np.inf], [0.5, 0.25, 0.0]]), np.array([0, 1]), True)
-    assert records.logits.tolist() == [[-FARTHEST, -FARTHEST, 0.0], [0.5, 0.25, 0.0]]
+    assert records.logits.tolist() == [[-MAX_LOGIT, -MAX_LOGIT, 0.0], [0.5, 0.25, 0.0]]
     assert np.isfinite(records.probs).all()

@@ -18,7 +18,7 @@ from fedcalib.accounting.events import Concentrated
 from fedcalib.accounting.spending import Spending
 from fedcalib.audit.evidence import Audit, Evidence, Gaussian, SampledShift, Threshold, lower_epsilon
 from fedcalib.audit.mechanisms import Contrast, audit_mechanism
-from fedcalib.cohort import FEWEST_CLIENTS, Everyone, Participation
+from fedcalib.cohort import MIN_CLIENTS, Everyone, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Result, Runtime, Step, Total, conduct
@@ -60,7 +60,7 @@ def audit_model(
     cases: Iterable[Case] | None = None,
     draws: int = 100_000,
     confidence: float = 1 - 1e-6,
-    clients: int = FEWEST_CLIENTS,
+    clients: int = MIN_CLIENTS,
     participation: Participation | None = None,
     randomness: Randomness | None = None,
     faithful: bool = False,

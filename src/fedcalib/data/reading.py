@@ -114,7 +114,7 @@ def _gather(tables: Sequence[tuple[Table, str]], columns: Columns, seed: int | N
     federation = heap.federation(layouts[0])
     _check_labels(federation, tables, layouts[0])
     if columns.unit is not None:
-        federation = federation.one_a_unit(secrets.randbits(64) if seed is None else seed)
+        federation = federation.one_per_unit(secrets.randbits(64) if seed is None else seed)
     return Reading(federation, tuple(rejected))
 
 

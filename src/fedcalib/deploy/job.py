@@ -95,7 +95,7 @@ class Job:
         if row is None:
             raise InputError(f"Expected a method such as fed-bbq or score-curves, found '{self.method}'.")
         made: Method[Any] = row.build(dict(self.settings))
-        return self.model().tell(FitAndMeasure(made) if self.measure else made)
+        return self.model().adapt(FitAndMeasure(made) if self.measure else made)
 
     def model(self) -> Privacy:
         """Make the privacy model."""

@@ -60,7 +60,7 @@ class Auto(Method[Calibrator]):
         if self.typical_records is not None and not self.typical_records > 0:
             raise InputError(f"Expected typical records above 0, or None, found {self.typical_records}.")
 
-    def within(self, budget: Budget) -> Auto:
+    def with_budget(self, budget: Budget) -> Auto:
         """Know what a run may spend, on whom, and who adds the noise, as far as this was not said before."""
         epsilon, unit, alone = self.epsilon or budget.epsilon, self.unit or budget.unit, self.alone or budget.alone
         return replace(self, epsilon=epsilon, unit=unit, alone=alone)

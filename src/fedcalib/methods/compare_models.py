@@ -127,11 +127,11 @@ class ReviewWindow(Method[Review]):
     served: Calibrator = UNCHANGED
     recalibration: Method[Calibrator] | None = None
 
-    def within(self, budget: Budget) -> ReviewWindow:
+    def with_budget(self, budget: Budget) -> ReviewWindow:
         """Leave the recalibration about a quarter, beside three measurements."""
         if self.recalibration is None:
             return self
-        return replace(self, recalibration=self.recalibration.within(budget.among(4)))
+        return replace(self, recalibration=self.recalibration.with_budget(budget.split(4)))
 
     def protocol(self, schema: Schema) -> Flow[Review]:
         """Ask everything at once."""

@@ -32,9 +32,9 @@ class Together(Method[tuple[Any, ...]]):
         if not self.methods:
             raise InputError("Expected at least one method, found none.")
 
-    def within(self, budget: Budget) -> Together:
+    def with_budget(self, budget: Budget) -> Together:
         """Share it among the methods."""
-        return Together(tuple(method.within(budget.among(len(self.methods))) for method in self.methods))
+        return Together(tuple(method.with_budget(budget.split(len(self.methods))) for method in self.methods))
 
     def protocol(self, schema: Schema) -> Flow[tuple[Any, ...]]:
         """Advance all of them in lockstep."""
@@ -56,9 +56,9 @@ class Pipeline(Method[Calibrator]):
         if not self.stages:
             raise InputError("Expected at least one stage, found none.")
 
-    def within(self, budget: Budget) -> Pipeline:
+    def with_budget(self, budget: Budget) -> Pipeline:
         """Share it among the stages."""
-        return replace(self, stages=tuple(stage.within(budget.among(len(self.stages))) for stage in self.stages))
+        return replace(self, stages=tuple(stage.with_budget(budget.split(len(self.stages))) for stage in self.stages))
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Hold the stages' conversations, each after the calibrators so far."""
@@ -84,9 +84,9 @@ class Averaged(Method[Calibrator]):
         if not self.methods:
             raise InputError("Expected at least one method to average, found none.")
 
-    def within(self, budget: Budget) -> Averaged:
+    def with_budget(self, budget: Budget) -> Averaged:
         """Share it among the methods."""
-        return Averaged(tuple(method.within(budget.among(len(self.methods))) for method in self.methods))
+        return Averaged(tuple(method.with_budget(budget.split(len(self.methods))) for method in self.methods))
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Advance all of them in lockstep, then mix what they found in equal parts."""
@@ -105,9 +105,9 @@ class FitAndMeasure(Method[Fitted]):
 
     fit: Method[Calibrator]
 
-    def within(self, budget: Budget) -> FitAndMeasure:
+    def with_budget(self, budget: Budget) -> FitAndMeasure:
         """Leave the fit about half, beside two measurements."""
-        return FitAndMeasure(self.fit.within(budget.among(2)))
+        return FitAndMeasure(self.fit.with_budget(budget.split(2)))
 
     def protocol(self, schema: Schema) -> Flow[Fitted]:
         """Fit, then ask everything else at once."""

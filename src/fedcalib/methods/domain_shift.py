@@ -26,7 +26,7 @@ from fedcalib.method import Flow, Method
 from fedcalib.queries.shift import BinnedGaps, ClippedLosses, ConfidenceGaps, RightWrong, gaps_of
 from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records, Schema
-from fedcalib.search import Found, GoldenSection, Interpolation, MinimumSearch, RootSearch
+from fedcalib.search import GoldenSection, Interpolation, MinimumSearch, RootSearch, SearchResult
 from fedcalib.types import Floats
 
 
@@ -64,7 +64,7 @@ def check_bracket(low: float, high: float) -> None:
         raise InputError(f"Expected temperatures 0 < low < high, found {low} and {high}.")
 
 
-def tempered(found: Found, low: float, high: float) -> Temperature:
+def tempered(found: SearchResult, low: float, high: float) -> Temperature:
     """Make a calibrator of what a search found; an end of the bracket that it never left carries a warning."""
     temperature = found.within(low, high)
     warning = f"The search ended at an end of its bracket, {temperature:g}; the right temperature may lie beyond."

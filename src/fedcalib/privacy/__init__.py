@@ -99,9 +99,9 @@ class Privacy(ABC):
     def private(self) -> bool:
         """Say whether exact counts of records or clients would leak something under this model."""
 
-    def tell(self, method: Method[T]) -> Method[T]:
-        """Let a method know what its run may spend, before anything is planned."""
-        return method if self.budget is None else method.within(self.budget)
+    def adapt(self, method: Method[T]) -> Method[T]:
+        """The method, adapted to this model's budget before anything is planned."""
+        return method if self.budget is None else method.with_budget(self.budget)
 
 
 def protected(unit: Unit) -> str:

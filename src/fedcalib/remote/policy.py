@@ -15,7 +15,7 @@ from fedcalib import wire
 from fedcalib.accounting import epsilon
 from fedcalib.accounting.events import Composed, Event, Parallel, Pure
 from fedcalib.accounting.spending import Spending
-from fedcalib.cohort import FEWEST_CLIENTS, FEWEST_RECORDS, Cohort
+from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, Cohort
 from fedcalib.errors import InputError
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
@@ -50,8 +50,8 @@ class Policy:
     epsilon_a_run: float = 1.0
     epsilon_a_year: float = 10.0
     delta: float = 1e-5
-    fewest_records: int = FEWEST_RECORDS
-    fewest_clients: int = FEWEST_CLIENTS
+    fewest_records: int = MIN_RECORDS
+    fewest_clients: int = MIN_CLIENTS
     quorum: Fraction = Fraction(2, 3)
     allow_types: tuple[str, ...] = ()
     simulation: bool = False

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar, final
 
 from fedcalib import wire
-from fedcalib.cohort import FEWEST_CLIENTS
+from fedcalib.cohort import MIN_CLIENTS
 from fedcalib.errors import FedcalibError, TooFewClients, TranscriptError
 from fedcalib.loop import Outline, Step, Total
 from fedcalib.remote.protocol import Agreed, Begin, Question, Relay, write
@@ -92,7 +92,7 @@ class SecureSums:
     station: Station
     directory: Directory
     state: Path | None = None
-    fewest: int = FEWEST_CLIENTS
+    fewest: int = MIN_CLIENTS
     _server: Server | None = field(default=None, init=False)
     _setup: int = field(default=-1, init=False)
 

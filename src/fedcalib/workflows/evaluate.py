@@ -23,7 +23,7 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
 from fedcalib.cli.request import DataRequest, PrivacyRequest
 from fedcalib.cli.voice import Voice
-from fedcalib.cohort import FEWEST_RECORDS, Everyone, Participation
+from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result, run
@@ -84,7 +84,7 @@ def spending(results: Sequence[Result[MetricsReport]]) -> Spending:
 
 def row(name: str, report: MetricsReport) -> dict[str, Any]:
     """Show a site whose noisy count is large enough."""
-    shown = report.accuracy is not None and report.reliability.records >= FEWEST_RECORDS
+    shown = report.accuracy is not None and report.reliability.records >= MIN_RECORDS
     return {"site": name, "records": None, "metrics": documents.metrics(report) if shown else None}
 
 
@@ -99,7 +99,7 @@ def site_rows(held: Federation | None, calibrator: Calibrator, model: Privacy) -
 
 
 def _row(name: str, records: Records, calibrator: Calibrator) -> SiteRow:
-    if len(records) < FEWEST_RECORDS:
+    if len(records) < MIN_RECORDS:
         return SiteRow(name, too_few=True)
     return SiteRow(name, _ece(records), _ece(calibrator.over(records)), len(records))
 
@@ -180,7 +180,7 @@ class Evaluation:
         hidden = sum(site["metrics"] is None for site in sites)
         if not hidden:
             return []
-        few = f"fewer than {FEWEST_RECORDS} records"
+        few = f"fewer than {MIN_RECORDS} records"
         if self.privacy.model().private:
             return [f"Some sites are not shown: {few} as far as the noise tells."]
         return [f"{hidden} of {len(sites)} sites are not shown: {few}."]
@@ -229,7 +229,7 @@ def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None, ClientErrors | 
 
 def _site(federation: Federation, index: int) -> dict[str, Any]:
     records = federation.client(index)
-    if len(records) < FEWEST_RECORDS:
+    if len(records) < MIN_RECORDS:
         return {"site": federation.name(index), "records": None, "metrics": None}
     result = run(FederatedMetrics(), InProcess(Federation.of([records])), Open())
     return {

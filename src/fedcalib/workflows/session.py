@@ -163,7 +163,7 @@ class Phase(Generic[T]):
 
     def rehearse(self, schema: Schema) -> Rehearsal:
         """Plan every question and find a mechanism for it, or be refused, without asking anybody."""
-        plan = Plan.of(self.privacy.tell(self.method), schema)
+        plan = Plan.of(self.privacy.adapt(self.method), schema)
         cohort = self.participation.cohort(schema.clients)
         for query in plan.queries:
             self.privacy.mechanism(query, plan, cohort, self.participation)
