@@ -46,7 +46,6 @@ remote
 audit export planning report
 sklearn workflows
 deploy
-demo
 cli
 fedcalib
 __main__

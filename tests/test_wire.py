@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -66,11 +67,73 @@ def test_nested_values_come_back() -> None:
         ('{"fraction":"1/0"}', "fraction"),
         ('{"what":1}', "what"),
         ("[" * 100 + "]" * 100, "deep"),
+        ('{"fraction":"1e5"}', "fraction"),
+        ('{"fraction":"1e2000000000"}', "fraction"),  # 72 bytes in a message, and hours of work
+        ('{"fraction":"1_0/3"}', "fraction"),
+        ('{"fraction":" 1/3"}', "fraction"),
+        ('{"fraction":"1/' + "3" * 401 + '"}', "fraction"),
+        ('{"fraction":0.5}', "fraction"),
+        ('{"map":{"a":1,"a":2}}', "repeated"),
+        ('{"type":"LabelHistogram","type":"LabelHistogram","fields":{"classes":2,"bins":3}}', "repeated"),
+        ("NaN", "finite"),
+        ("[-Infinity]", "finite"),
+        ("1e999", "finite"),
+        ("18446744073709551616", "64 bits"),
+        ("-9223372036854775809", "64 bits"),
+        ("1" * 5000, "JSON"),
+        ('{"array":"uint8","shape":[1],"data":"AB=="}', "spare bits"),
+        ('{"array":"uint8","shape":[1],"data":"AA=\\n="}', "base64"),
+        ('{"array":"uint8","shape":[1],"data":[0]}', "base64"),
     ],
 )
 def test_anything_else_is_refused(text: str, says: str) -> None:
     with pytest.raises(WireError, match=says):
         wire.loads(text)
+
+
+@pytest.mark.parametrize("value", [2**64 - 1, -(2**63), Fraction(5e-324), Fraction(-3), Fraction(1e308)])
+def test_the_largest_numbers_come_back(value: object) -> None:
+    assert wire.loads(wire.dumps(value)) == value
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+    ratio: Fraction
+    raw: bytes
+    parts: tuple[int, ...] = ()
+
+
+def test_the_expected_type_decides_and_not_the_data() -> None:
+    note = Note("a", Fraction(2, 3), b"\0\1", (1, 2))
+    text = '{"kind":"note","text":"a","ratio":"2/3","raw":"AAE=","parts":[1,2]}'
+    assert wire.dumps_as("note", note) == text
+    assert wire.loads_as("note", Note, text) == note
+    for tagged in ('{"type":"LabelHistogram","fields":{"classes":2,"bins":3}}', '{"fraction":"1/2"}'):
+        with pytest.raises(WireError, match="Expected str in Note"):
+            wire.loads_as("note", Note, text.replace('"a"', tagged))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"2/3"', '"2"', "2/3"),
+        ('"2/3"', '"-2/3"', "2/3"),
+        ('"2/3"', '"1e5"', "2/3"),
+        ('"2/3"', '"1/' + "3" * 16 + '"', "2/3"),
+        ("[1,2]", f"[{2**53}]", "2\\^53"),
+        ("[1,2]", "[-1]", "2\\^53"),
+        ("[1,2]", "[true]", "int"),
+        ("AAE=", "AAF=", "spare bits"),
+        ('"text"', '"kind"', "repeated"),
+        ("[1,2]", "NaN", "finite"),
+        (',"parts":[1,2]', "", "exactly the fields"),
+    ],
+)
+def test_an_expected_message_is_read_strictly(old: str, new: str, says: str) -> None:
+    text = wire.dumps_as("note", Note("a", Fraction(2, 3), b"\0\1", (1, 2)))
+    with pytest.raises(WireError, match=says):
+        wire.loads_as("note", Note, text.replace(old, new))
 
 
 def test_only_sendable_values_go_out() -> None:
@@ -98,8 +161,6 @@ def test_every_registered_name_exists() -> None:
 
 
 def test_a_site_can_register_its_own_type() -> None:
-    from dataclasses import dataclass
-
     @registry.register
     @dataclass(frozen=True)
     class OwnThing:

@@ -15,8 +15,8 @@ from typing import ClassVar, Self, final
 
 import numpy as np
 
+from fedcalib import wire
 from fedcalib.errors import InputError, PolicyError
-from fedcalib.secagg import codec
 from fedcalib.secagg.crypto import (
     SECRET_SIZE,
     SHARE_SIZE,
@@ -141,11 +141,11 @@ class ClientState:
 
     def to_json(self) -> str:
         """Write the state as JSON text; it holds secrets, so only its owner may read the file."""
-        return codec.dumps(self.kind, self)
+        return wire.dumps_as(self.kind, self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        return codec.loads(cls.kind, cls, text)
+        return wire.loads_as(cls.kind, cls, text)
 
 
 def check_turn(history: Sequence[AnsweredStep], slot: Slot, renewed: bool) -> None:

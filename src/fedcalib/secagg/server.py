@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from fedcalib import wire
 from fedcalib.errors import InputError, TooFewClients, WireError
-from fedcalib.secagg import codec
 from fedcalib.secagg.client_steps import check_advert
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import BOX_SIZE, Advert, MaskRequest, RosterView, SealedShares
@@ -134,12 +134,12 @@ class Server:
             shared=self._shared,
             rounds=rounds,
         )
-        return codec.dumps(state.kind, state)
+        return wire.dumps_as(state.kind, state)
 
     @classmethod
     def from_json(cls, text: str | bytes, directory: Directory) -> Server:
         """Continue from a saved state."""
-        state = codec.loads(ServerState.kind, ServerState, text)
+        state = wire.loads_as(ServerState.kind, ServerState, text)
         server = cls(state.plan, directory)
         server._adverts = {advert.name: advert for advert in state.adverts}
         server._sealed = {sealed.place: sealed for sealed in state.sealed}

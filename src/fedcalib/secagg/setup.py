@@ -15,7 +15,6 @@ order comes from the hash of the roster, so nobody picks neighbours and every cl
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -29,8 +28,8 @@ import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from fedcalib import wire
 from fedcalib.errors import FedcalibError, InputError, PolicyError, WireError
-from fedcalib.secagg import codec
 from fedcalib.secagg.crypto import ProtocolError, digest, keystream
 
 
@@ -47,12 +46,12 @@ class Message(ABC):
         """Raise WireError for fields that no honest sender would write."""
 
     def to_json(self) -> str:
-        return codec.dumps(self.kind, self)
+        return wire.dumps_as(self.kind, self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Read a message of this kind from JSON text."""
-        return codec.loads(cls.kind, cls, text)
+        return wire.loads_as(cls.kind, cls, text)
 
 
 def require(condition: bool, expected: str, found: str) -> None:
@@ -200,9 +199,9 @@ class Directory:
     def from_json(cls, text: str) -> Directory:
         """Read a directory from JSON text: an object of site names and base64 keys."""
         try:
-            data: Any = json.loads(text)
+            data: Any = wire.parse(text)
             return cls({name: base64.b64decode(key, validate=True) for name, key in data.items()})
-        except (ValueError, TypeError, AttributeError, RecursionError, binascii.Error) as error:
+        except (WireError, ValueError, TypeError, AttributeError) as error:
             raise InputError("Expected a JSON object of site names and base64 identity keys.") from error
 
 
