@@ -46,7 +46,7 @@ def test_small_beta_means_few_classes_a_client() -> None:
 def test_a_deal_is_drawn_again_until_all_hold_enough() -> None:
     assert partition.dirichlet(records(), 10, 0.1, 0).sizes.min() < 20
     assert partition.dirichlet(records(), 10, 0.1, 0, fewest=20).sizes.min() >= 20
-    with pytest.raises(InputError, match="no such deal"):
+    with pytest.raises(InputError, match="no such partition"):
         partition.dirichlet(records(), 10, 0.1, 0, fewest=201, tries=3)
 
 

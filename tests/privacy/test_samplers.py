@@ -143,7 +143,7 @@ class TestDecay:
     @given(st.floats(2**-25, 2**48))
     def test_a_float_scale_is_taken_exactly_or_with_more_noise(self, scale: float) -> None:
         decay = polya._Decay.of(Fraction(scale))
-        alpha = decay.share * 2**decay.doublings
+        alpha = decay.fraction * 2**decay.doublings
         taken, asked = alpha / 2**decay.octaves, 1 / Fraction(scale)
         assert taken <= asked
         if scale >= 1:
@@ -154,12 +154,12 @@ class TestDecay:
     @given(st.fractions(min_value=Fraction(1, 1 << 20), max_value=1 << 48))
     def test_thinning_probabilities_are_probabilities(self, scale: Fraction) -> None:
         decay = polya._Decay.of(scale)
-        alpha = decay.share * 2**decay.doublings
+        alpha = decay.fraction * 2**decay.doublings
         assert alpha >= 1
         assert decay.octaves == 0 or alpha < 2
-        assert Fraction(1, 2) < decay.share <= 1
+        assert Fraction(1, 2) < decay.fraction <= 1
         assert decay.inverse == 1 / alpha
-        assert max(decay.share.denominator, decay.inverse.denominator) < 1 << 63
+        assert max(decay.fraction.denominator, decay.inverse.denominator) < 1 << 63
 
     @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), Fraction((1 << 48) + 1)])
     def test_scales_out_of_range(self, scale: Fraction) -> None:

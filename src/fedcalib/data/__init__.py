@@ -1,17 +1,18 @@
 """Scored, labelled records from CSV, Parquet and NPZ files or from frames, checked on the way in.
 
-Rows are counted from 1 in every message, without the header of a CSV file.
+`read` and `from_frame` return a `Federation`. Rows are counted from 1 in every message, without the header of a CSV
+file. `fedcalib.data.partition` deals one data set out to simulated clients.
 """
 
 from __future__ import annotations
 
-from fedcalib.data.columns import Columns, Layout
+from fedcalib.data.columns import ColumnLayout, Columns
 from fedcalib.data.reading import Reading, RejectedRecords, from_frame, read, read_checked
 from fedcalib.data.tables import Table, expand, open_table
 
 __all__ = [
+    "ColumnLayout",
     "Columns",
-    "Layout",
     "Reading",
     "RejectedRecords",
     "Table",

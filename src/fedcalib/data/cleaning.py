@@ -1,4 +1,4 @@
-"""One batch of rows turned into numbers, with every complaint naming file, column and row."""
+"""One batch of rows turned into numbers; every error names the file, the column and the row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.data.columns import Layout
+from fedcalib.data.columns import ColumnLayout
 from fedcalib.errors import InputError
 from fedcalib.types import Bools, Floats, Ints
 
@@ -26,11 +26,11 @@ class Batch:
     columns: Mapping[str, Any]  # Arrow arrays
 
     def place(self, column: str, index: int) -> str:
-        """Name a cell as a message would."""
+        """A cell in the words of an error message."""
         return f"column '{column}' of {self.file}, row {self.first + index + 1}"
 
     def numbers(self, column: str) -> Floats:
-        """Read a column as floating point numbers; what is missing becomes NaN."""
+        """A column as floating point numbers; missing cells become NaN."""
         import pyarrow as pa
         from pyarrow import compute, types
 
@@ -52,7 +52,7 @@ class Batch:
 
         try:
             return compute.cast(array, pa.float64())
-        except pa.ArrowInvalid:  # something is missing, padded or no number at all: look closer
+        except pa.ArrowInvalid:  # something is missing, padded or not a number: find out which
             trimmed = compute.utf8_trim_whitespace(array)
             missing = compute.is_in(compute.utf8_lower(trimmed), pa.array(_MISSING, array.type))
             cells = compute.if_else(missing, pa.scalar(None, array.type), trimmed)
@@ -64,7 +64,7 @@ class Batch:
             raise InputError(f"Expected a number in {self.place(column, index)}, found {found!r}.") from error
 
     def words(self, column: str, what: str) -> Any:
-        """Read a column of names as an Arrow array of text; a name that is missing is refused."""
+        """A column of names as an Arrow array of text; a missing name is refused."""
         import pyarrow as pa
         from pyarrow import compute, types
 
@@ -81,8 +81,8 @@ class Batch:
             raise InputError(f"Expected a {what} in {place}, found none: the {what} is unknown. Fill it in.")
         return words
 
-    def scores(self, layout: Layout) -> tuple[Floats, Bools]:
-        """Read logits or probabilities as they are, (n, classes), and say which rows are finite throughout."""
+    def scores(self, layout: ColumnLayout) -> tuple[Floats, Bools]:
+        """Logits or probabilities as they are in the file, (n, classes), and which rows are finite throughout."""
         given = np.stack([self.numbers(name) for name in layout.scores], axis=1)
         finite = np.asarray(np.isfinite(given).all(axis=1))
         if not layout.are_logits:
@@ -91,13 +91,13 @@ class Batch:
             given = np.concatenate([1 - given, given], axis=1)
         return given, finite
 
-    def _check_probs(self, layout: Layout, given: Floats, finite: Bools) -> None:
+    def _check_probs(self, layout: ColumnLayout, given: Floats, finite: Bools) -> None:
         outside = ((given < 0) | (given > 1)) & finite[:, None]
         if outside.any():
             row, column = (int(index) for index in np.argwhere(outside)[0])
             raise InputError(
                 f"Expected a probability between 0 and 1 in {self.place(layout.scores[column], row)}, "
-                f"found {given[row, column]:.6g}; if these are logits, say so with logits."
+                f"found {given[row, column]:.6g}; if these are logits, name the columns with logits."
             )
         if len(layout.scores) == 1:
             return
@@ -107,12 +107,12 @@ class Batch:
             columns = f"columns '{layout.scores[0]}' to '{layout.scores[-1]}'"
             raise InputError(
                 f"Expected probabilities that sum to one in {columns} of {self.file}, row {self.first + row + 1}, "
-                f"found {given[row].sum():.6g}; if these are logits, say so with logits."
+                f"found {given[row].sum():.6g}; if these are logits, name the columns with logits."
             )
 
     def labels(self, column: str, classes: int) -> tuple[Ints, Bools]:
-        """Read class numbers, (n,), and say which rows have one."""
-        values = self._truths(column)
+        """Class numbers, (n,), and which rows have one."""
+        values = self._label_numbers(column)
         known: Bools = np.isfinite(values)
         wrong = known & ~((values >= 0) & (values < classes) & (np.floor(values) == values))
         if wrong.any():
@@ -124,7 +124,7 @@ class Batch:
         return np.where(known, values, 0).astype(np.int64), known
 
     def days(self, column: str) -> tuple[Ints, Bools]:
-        """Read days, (n,), and say which rows have one: numbers as they are, dates as days since 1970."""
+        """Days, (n,), and which rows have one: numbers as they are, dates as days since 1970."""
         import pyarrow as pa
         from pyarrow import compute, types
 
@@ -144,20 +144,20 @@ class Batch:
         known: Bools = np.isfinite(values)
         return np.floor(np.where(known, values, 0)).astype(np.int64), known
 
-    def _truths(self, column: str) -> Floats:
+    def _label_numbers(self, column: str) -> Floats:
         from pyarrow import compute
 
         array = _plain(self.columns[column])
         if not _is_text(array):
             return self.numbers(column)
-        lowered = compute.utf8_lower(compute.utf8_trim_whitespace(array))  # 'True' is how pandas writes a truth
+        lowered = compute.utf8_lower(compute.utf8_trim_whitespace(array))  # pandas writes booleans as 'True
         digits = compute.replace_substring_regex(lowered, "^true$", "1")
         digits = compute.replace_substring_regex(digits, "^false$", "0")
         return Batch(self.file, self.first, {column: digits}).numbers(column)
 
 
 def _plain(array: Any) -> Any:
-    """Undo dictionary encoding, and join the pieces of a column."""
+    """A column without dictionary encoding, in one chunk."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -179,8 +179,8 @@ def _is_text(array: Any) -> bool:
 
 
 def _first_wrong(cells: Any) -> int:
-    """Find the first cell that is no number, among cells of which at least one is not, by halving."""
-    good, bad = 0, len(cells)  # so many cells from the start are fine, and so many are not
+    """The index of the first cell that is not a number, where at least one is not, by bisection."""
+    good, bad = 0, len(cells)  # the first `good` cells are all numbers, the first `bad` cells are not
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if _are_numbers(cells[:middle]) else (good, middle)

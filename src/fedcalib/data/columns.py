@@ -1,4 +1,4 @@
-"""Which columns hold what: as a user states it, and as a file turns out to have it."""
+"""Which columns hold what: `Columns` as a user states it, `ColumnLayout` as one file has it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,25 @@ _PROBS = ("p_*", "probs_*")
 
 @final
 @dataclass(frozen=True)
-class Layout:
-    """The columns of one file: a single score of class 1, or one column a class."""
+class ColumnLayout:
+    """The columns of one file: a single score of class 1, or one column per class.
+
+    Parameters
+    ----------
+    scores
+        The score columns in order of the classes; one column is the score of class 1.
+    are_logits
+        Whether the scores are logits rather than probabilities.
+    label, site, unit, time
+        The other columns, or None where the file is read without them.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> layout = fc.data.Columns(label="died").layout(["died", "p_0", "p_1", "p_2"], "scores.csv")
+    >>> layout.scores, layout.classes
+    (('p_0', 'p_1', 'p_2'), 3)
+    """
 
     scores: tuple[str, ...]
     are_logits: bool
@@ -29,12 +46,12 @@ class Layout:
 
     @property
     def classes(self) -> int:
-        """Count the classes; a single score belongs to two."""
+        """The number of classes; a single score belongs to two."""
         return max(len(self.scores), 2)
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """List every column to read, each once."""
+        """The names of all columns to read, each once."""
         others = (name for name in (self.label, self.site, self.unit, self.time) if name is not None)
         return tuple(dict.fromkeys((*self.scores, *others)))
 
@@ -42,12 +59,38 @@ class Layout:
 @final
 @dataclass(frozen=True)
 class Columns:
-    """What a user says about the columns of files.
+    """The columns of the files to read, as a user states them.
 
-    At most one of `score` (the probability of class 1), `logits` and `probs` is stated; the latter two are a pattern
-    such as 'logit_*', whose star stands for the class number from 0, or the names themselves in order. When none is
-    stated, the files must hold the usual names of exactly one of them. `label` None means that no labels are needed.
-    `time` names a column of dates or of numbered days.
+    At most one of `score`, `logits` and `probs` is stated. When none is, the files must hold the usual names of
+    exactly one of them: 'score', 'logit_0', 'logit_1', ... or 'p_0', 'p_1', ...
+
+    Parameters
+    ----------
+    score
+        The column with the probability of class 1, for two classes.
+    logits, probs
+        The columns of logits or probabilities: a pattern such as 'logit_*', whose star stands for the class number
+        from 0, or the names themselves in order.
+    label
+        The column of class numbers; None where no labels are needed.
+    site
+        The column that names the site; a column called 'site' is found by itself.
+    unit
+        The column that identifies the privacy unit, such as a patient's number.
+    time
+        A column of dates or of numbered days.
+
+    Raises
+    ------
+    InputError
+        If more than one of `score`, `logits` and `probs` is stated.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> columns = fc.data.Columns(logits="logit_*", site="hospital")
+    >>> columns.layout(["hospital", "label", "logit_0", "logit_1"], "scores.csv").scores
+    ('logit_0', 'logit_1')
     """
 
     score: str | None = None
@@ -63,15 +106,21 @@ class Columns:
         if len(stated) > 1:
             raise InputError(f"Expected one of score, logits and probs, found {' and '.join(stated)}; state one.")
 
-    def layout(self, names: Sequence[str], file: str) -> Layout:
-        """Find the stated columns among a file's own."""
+    def layout(self, names: Sequence[str], file: str) -> ColumnLayout:
+        """Find the stated columns among the columns `names` of a file.
+
+        Raises
+        ------
+        InputError
+            If a column is absent or there twice, or if the kind of score is not clear.
+        """
         scores, are_logits = self._scores(names, file)
         label = None if self.label is None else _one(self.label, names, file, "label")
         site = _SITE if self.site is None and _SITE in names else self.site
         site = None if site is None else _one(site, names, file, "site")
         unit = None if self.unit is None else _one(self.unit, names, file, "unit")
         time = None if self.time is None else _one(self.time, names, file, "time")
-        return Layout(scores, are_logits, label, site, unit, time)
+        return ColumnLayout(scores, are_logits, label, site, unit, time)
 
     def _scores(self, names: Sequence[str], file: str) -> tuple[tuple[str, ...], bool]:
         if self.score is not None:
@@ -84,7 +133,7 @@ class Columns:
 
 
 def _usual(names: Sequence[str], file: str) -> tuple[tuple[str, ...], bool]:
-    """Take the usual names where they leave no doubt."""
+    """Find the score columns by their usual names, if exactly one kind of them is there."""
     found: list[tuple[str, tuple[str, ...], bool]] = []
     if _SCORE in names:
         found.append((f"'{_SCORE}'", (_one(_SCORE, names, file, "score"),), False))
@@ -107,7 +156,7 @@ def _one(name: str, names: Sequence[str], file: str, option: str) -> str:
     count = sum(other == name for other in names)
     if count == 0:
         raise InputError(
-            f"Expected a column '{name}' in {file}, found {listing(names)}; say which column is meant with {option}."
+            f"Expected a column '{name}' in {file}, found {listing(names)}; name the column with {option}."
         )
     if count > 1:
         raise InputError(f"Expected one column '{name}' in {file}, found {count}; rename all but one.")
@@ -150,7 +199,7 @@ def _numbered(pattern: str, names: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def listing(names: Sequence[str], most: int = 8) -> str:
-    """Name some columns, and say how many more there are."""
+    """The first columns by name, and how many more there are."""
     if not names:
         return "no columns"
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -1,4 +1,4 @@
-"""Tables into a federation, in one pass and in memory for the needed columns only."""
+"""Tables into a federation, in one pass; only the needed columns are held in memory."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any, final
 import numpy as np
 
 from fedcalib.data.cleaning import Batch
-from fedcalib.data.columns import Columns, Layout
+from fedcalib.data.columns import ColumnLayout, Columns
 from fedcalib.data.tables import FrameTable, Table, expand, open_table
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.records import Records
 from fedcalib.types import Array, Bools, Ints
 
-Watch = Callable[[int], None]  # told how many rows have been read so far
+Watch = Callable[[int], None]  # called with the number of rows read so far
 
 
 class RejectedRecords(UserWarning):
-    """Some records were left out, because a score or a label was missing, NaN or infinite."""
+    """Some records were left out, because a score, a label or a date was missing, NaN or infinite."""
 
 
 @final
 @dataclass(frozen=True)
 class Rejected:
-    """How many records of one file were left out, and where the first one stands."""
+    """The records of one file that were left out: how many, and where the first one is."""
 
     file: str
     count: int
@@ -46,7 +46,15 @@ class Rejected:
 @final
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A federation, and what had to be left out of it."""
+    """A federation, and what had to be left out of it.
+
+    Parameters
+    ----------
+    federation
+        The records that were read, by site.
+    rejected
+        One entry per file from which records were left out: file, count, records and the first cell that was bad.
+    """
 
     federation: Federation
     rejected: tuple[Rejected, ...]
@@ -63,13 +71,51 @@ def read(
     probs: str | Sequence[str] | None = None,
     seed: int | None = None,
 ) -> Federation:
-    """Read scored, labelled records from CSV, Parquet and NPZ files.
+    r"""Read scored, labelled records from CSV, Parquet and NPZ files.
 
-    Sites come from the column `site` (one called 'site' is found by itself), or else each file is a site named after
-    it. State `score` (the probability of class 1), `logits` or `probs` unless the usual names leave no doubt:
-    'score', 'logit_*', 'p_*'. With a `unit`, such as a patient's number, one record of each unit at each site is
-    kept, drawn at random (by `seed` where a simulation must repeat itself). Records that hold NaN or infinity are left
-    out, with a `RejectedRecords` warning that counts them.
+    State `score`, `logits` or `probs` unless the files hold the usual names of exactly one of them: 'score',
+    'logit_0', 'logit_1', ... or 'p_0', 'p_1', ... Records that hold NaN or infinity are left out, with a
+    `RejectedRecords` warning that counts them.
+
+    Parameters
+    ----------
+    paths
+        One path or pattern such as 'scores/*.csv', or several.
+    site
+        The column that names the site; a column called 'site' is found by itself. Without one, each file is a site
+        named after it.
+    label
+        The column of class numbers, from 0.
+    unit
+        The column that identifies the privacy unit, such as a patient's number. One record per unit and site is kept,
+        drawn at random.
+    score
+        The column with the probability of class 1, for two classes.
+    logits, probs
+        The columns of logits or probabilities: a pattern such as 'logit_*', whose star stands for the class number
+        from 0, or the names in order.
+    seed
+        The seed by which records of a unit are drawn, where a simulation must be repeatable.
+
+    Returns
+    -------
+    Federation
+        The records, by site in alphabetical order.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or holds something else; the message names the file, the column and the row.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import fedcalib as fc
+    >>> _ = Path("north.csv").write_text("died,risk\n1,0.9\n0,0.2\n0,0.1\n")
+    >>> _ = Path("south.csv").write_text("died,risk\n1,0.7\n0,0.4\n")
+    >>> federation = fc.read(["north.csv", "south.csv"], label="died", score="risk")
+    >>> [federation.name(0), federation.name(1)], federation.sizes.tolist()
+    (['north', 'south'], [3, 2])
     """
     columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)
     return _warned(read_checked(paths, columns, seed=seed))
@@ -78,7 +124,35 @@ def read(
 def from_frame(
     frame: Any, *, site: str = "site", label: str = "label", unit: str | None = None, **scores: str | Sequence[str]
 ) -> Federation:
-    """Take the records of a pandas or Arrow frame; say `score=`, `logits=` or `probs=` as for `read`."""
+    """Take scored, labelled records from a pandas, Polars or Arrow frame.
+
+    Parameters
+    ----------
+    frame
+        Anything that Arrow can convert to a table.
+    site, label, unit
+        Column names, as for `read`.
+    **scores
+        One of `score`, `logits` and `probs`, as for `read`.
+
+    Returns
+    -------
+    Federation
+        The records, by site in alphabetical order.
+
+    Raises
+    ------
+    InputError
+        If a column is absent or holds something else; the message names the column and the row.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> frame = {"hospital": ["north", "north", "south"], "died": [1, 0, 0], "risk": [0.9, 0.2, 0.4]}
+    >>> federation = fc.data.from_frame(frame, site="hospital", label="died", score="risk")
+    >>> federation.sizes.tolist()
+    [2, 1]
+    """
     unknown = sorted(set(scores) - {"score", "logits", "probs"})
     if unknown:
         raise InputError(f"Expected score, logits or probs, found {', '.join(unknown)}.")
@@ -94,7 +168,38 @@ def read_checked(
     seed: int | None = None,
     watch: Watch | None = None,
 ) -> Reading:
-    """Read as `read` does, and say what was left out instead of warning."""
+    r"""Read as `read` does, and return what was left out instead of warning.
+
+    Parameters
+    ----------
+    paths
+        One path or pattern such as 'scores/*.csv', or several.
+    columns
+        Which columns hold what.
+    seed
+        As for `read`.
+    watch
+        Called after each batch with the number of rows read so far.
+
+    Returns
+    -------
+    Reading
+        The federation, and what was left out of each file.
+
+    Raises
+    ------
+    InputError
+        As for `read`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import fedcalib as fc
+    >>> _ = Path("north.csv").write_text("label,score\n1,0.9\n0,nan\n0,0.1\n")
+    >>> reading = fc.data.read_checked("north.csv", fc.data.Columns())
+    >>> reading.federation.sizes.tolist(), reading.rejected[0].count
+    ([2], 1)
+    """
     files = expand(paths)
     return _gather([(open_table(path), path.name.split(".")[0]) for path in files], columns, seed, watch)
 
@@ -107,19 +212,19 @@ def _warned(reading: Reading) -> Federation:
 
 def _gather(tables: Sequence[tuple[Table, str]], columns: Columns, seed: int | None, watch: Watch | None) -> Reading:
     layouts = _matching(tables, columns)
-    heap = _Heap()
+    collected = _Collected()
     rejected = []
     for (table, stem), layout in zip(tables, layouts, strict=True):
-        rejected += _read_table(table, layout, stem, heap, watch)
-    federation = heap.federation(layouts[0])
+        rejected += _read_table(table, layout, stem, collected, watch)
+    federation = collected.federation(layouts[0])
     _check_labels(federation, tables, layouts[0])
     if columns.unit is not None:
         federation = federation.one_per_unit(secrets.randbits(64) if seed is None else seed)
     return Reading(federation, tuple(rejected))
 
 
-def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[Layout]:
-    """Lay out every file before reading any, and refuse files that do not fit together."""
+def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[ColumnLayout]:
+    """Find the columns of every file before any is read, and refuse files that do not fit together."""
     layouts = [columns.layout(table.names, table.file) for table, _ in tables]
     first, file = layouts[0], tables[0][0].file
     for layout, (table, _) in zip(layouts, tables, strict=True):
@@ -135,18 +240,20 @@ def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[Lay
     stems = [stem for _, stem in tables]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None) if len(set(stems)) < len(stems) else None
     if first.site is None and twice is not None:
-        raise InputError(f"Expected files with different names, one a site, found '{twice}' twice; add a site column.")
+        raise InputError(
+            f"Expected files with different names, one per site, found '{twice}' twice; add a site column."
+        )
     return layouts
 
 
-def _wording(layout: Layout) -> str:
+def _wording(layout: ColumnLayout) -> str:
     return f"{'logits' if layout.are_logits else 'probabilities'} of {layout.classes} classes"
 
 
 @final
 @dataclass
-class _Heap:
-    """What has been read so far, piece by piece."""
+class _Collected:
+    """What has been read so far, batch by batch."""
 
     given: list[Array] = field(default_factory=list)
     labels: list[Array] = field(default_factory=list)
@@ -157,14 +264,14 @@ class _Heap:
     rows: int = 0
 
     def number(self, words: Any) -> Ints:
-        """Number sites in the order in which they are met."""
+        """Number sites in the order in which they first appear."""
         encoded = words.dictionary_encode()
-        met = [self.sites.setdefault(name, len(self.sites)) for name in encoded.dictionary.to_pylist()]
-        numbers: Ints = np.array(met, dtype=np.int64)[encoded.indices.to_numpy()]
+        codes = [self.sites.setdefault(name, len(self.sites)) for name in encoded.dictionary.to_pylist()]
+        numbers: Ints = np.array(codes, dtype=np.int64)[encoded.indices.to_numpy()]
         return numbers
 
-    def federation(self, layout: Layout) -> Federation:
-        """Put the pieces together, sites in the order of their names."""
+    def federation(self, layout: ColumnLayout) -> Federation:
+        """Join the batches, with sites in the order of their names."""
         names = sorted(self.sites)
         rank = np.empty(len(names), dtype=np.int64)
         rank[[self.sites[name] for name in names]] = np.arange(len(names))
@@ -181,21 +288,23 @@ class _Heap:
         return codes
 
 
-def _read_table(table: Table, layout: Layout, stem: str, heap: _Heap, watch: Watch | None) -> list[Rejected]:
-    """Add one file to the heap, and say what was left out of it."""
+def _read_table(
+    table: Table, layout: ColumnLayout, stem: str, collected: _Collected, watch: Watch | None
+) -> list[Rejected]:
+    """Add one file to what has been read; returns what was left out of it."""
     rows = kept = 0
     first = ""
     if layout.site is None:
-        heap.sites.setdefault(stem, len(heap.sites))
+        collected.sites.setdefault(stem, len(collected.sites))
     for columns in table.batches(layout.needed):
         batch = Batch(table.file, rows, columns)
-        good = _add(batch, layout, stem, heap)
+        good = _add(batch, layout, stem, collected)
         if not first and not good.all():
-            first = _culprit(batch, layout, int((~good).argmax()))
+            first = _bad_cell(batch, layout, int((~good).argmax()))
         rows, kept = rows + len(good), kept + int(good.sum())
-        heap.rows += len(good)
+        collected.rows += len(good)
         if watch is not None:
-            watch(heap.rows)
+            watch(collected.rows)
     if not rows:
         raise InputError(f"Expected records in {table.file}, found a header and no rows.")
     if not kept:
@@ -206,29 +315,29 @@ def _read_table(table: Table, layout: Layout, stem: str, heap: _Heap, watch: Wat
     return [Rejected(table.file, rows - kept, rows, first)] if kept < rows else []
 
 
-def _add(batch: Batch, layout: Layout, stem: str, heap: _Heap) -> Bools:
-    """Add the good rows of a batch, and say which they are."""
+def _add(batch: Batch, layout: ColumnLayout, stem: str, collected: _Collected) -> Bools:
+    """Add the good rows of a batch; returns which they are."""
     given, finite = batch.scores(layout)
     labels, known = batch.labels(str(layout.label), layout.classes)
     good: Bools = finite & known
     if layout.time is not None:
         days, dated = batch.days(layout.time)
         good &= dated
-        heap.days.append(days[good])
+        collected.days.append(days[good])
     if layout.site is None:
-        owner = np.full(len(good), heap.sites[stem], dtype=np.int64)
+        owner = np.full(len(good), collected.sites[stem], dtype=np.int64)
     else:
-        owner = heap.number(batch.words(layout.site, "site"))
+        owner = collected.number(batch.words(layout.site, "site"))
     pieces = (given, labels, owner) if good.all() else (given[good], labels[good], owner[good])
-    for pile, piece in zip((heap.given, heap.labels, heap.owner), pieces, strict=True):
+    for pile, piece in zip((collected.given, collected.labels, collected.owner), pieces, strict=True):
         pile.append(piece)
     if layout.unit is not None:
-        heap.units.append(batch.words(layout.unit, "unit").filter(good))
+        collected.units.append(batch.words(layout.unit, "unit").filter(good))
     return good
 
 
-def _culprit(batch: Batch, layout: Layout, row: int) -> str:
-    """Name the first cell of a row that holds no finite number."""
+def _bad_cell(batch: Batch, layout: ColumnLayout, row: int) -> str:
+    """The first cell of a row that does not hold a finite number, in the words of a message."""
     for name in layout.scores:
         if not np.isfinite(batch.numbers(name)[row]):
             return batch.place(name, row)
@@ -238,7 +347,7 @@ def _culprit(batch: Batch, layout: Layout, row: int) -> str:
 
 
 def _joined(pieces: list[Array]) -> Array:
-    """Join arrays, letting go of each as soon as it is copied, so that hardly more than the whole is held."""
+    """Join arrays, and free each as soon as it is copied, so that memory holds little more than the result."""
     if len(pieces) == 1:
         return pieces.pop()
     kind = np.result_type(*{piece.dtype for piece in pieces})
@@ -252,11 +361,11 @@ def _joined(pieces: list[Array]) -> Array:
     return whole
 
 
-def _check_labels(federation: Federation, tables: Sequence[tuple[Table, str]], layout: Layout) -> None:
+def _check_labels(federation: Federation, tables: Sequence[tuple[Table, str]], layout: ColumnLayout) -> None:
     labels = federation.records.labels
     if labels.min() == labels.max():
         others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise InputError(
             f"Expected at least two classes in column '{layout.label}' of {tables[0][0].file}{others}, "
-            f"found class {labels[0]} only; one class says nothing about calibration."
+            f"found class {labels[0]} only; calibration needs two."
         )

@@ -1,4 +1,4 @@
-"""Files and frames as tables: the names of their columns, and their rows a batch at a time."""
+"""Files and frames as tables: the names of their columns, and their rows in batches."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ import numpy as np
 
 from fedcalib.errors import InputError
 
-BATCH = 1 << 16  # rows handled at once
-_BLOCK = 1 << 23  # bytes of text handled at once
+BATCH = 1 << 16  # rows at a time
+_BLOCK = 1 << 23  # bytes of text at a time
 _KINDS = ".csv, .csv.gz, .tsv, .parquet or .npz"
 
 
 class Table(ABC):
-    """Named columns, read a batch of rows at a time; a batch maps names to Arrow arrays."""
+    """Named columns, read in batches of rows; a batch maps names to Arrow arrays."""
 
     @property
     @abstractmethod
     def file(self) -> str:
-        """Say what to call this table in a message."""
+        """The name of this table in messages."""
 
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Name the columns, in order."""
+        """The names of the columns, in order."""
 
     @abstractmethod
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        """Walk through some of the columns."""
+        """Read some of the columns, batch by batch."""
 
 
 @final
@@ -49,17 +49,14 @@ class CsvTable(Table):
 
     @property
     def file(self) -> str:
-        """Give the path."""
         return str(self.path)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Read the first line."""
         with self._reader(None) as reader:
             return tuple(reader.schema.names)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        """Read block after block."""
         with self._reader(columns) as reader:
             for batch in reader:
                 yield dict(zip(columns, batch.columns, strict=True))
@@ -75,7 +72,7 @@ class CsvTable(Table):
                 raise
             row = ragged[0]
             raise InputError(
-                f"Expected {row.expected_columns} cells a row in {self.path}, as in its header, "
+                f"Expected {row.expected_columns} cells per row in {self.path}, as in its header, "
                 f"found {row.actual_columns} in row {row.number - 1}; repair the file."
             ) from error
 
@@ -107,19 +104,16 @@ class ParquetTable(Table):
 
     @property
     def file(self) -> str:
-        """Give the path."""
         return str(self.path)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Read the footer."""
         from pyarrow.parquet import ParquetFile
 
         with _explained(self.path, "Parquet"), ParquetFile(self.path) as opened:
             return tuple(opened.schema_arrow.names)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        """Read row group after row group."""
         from pyarrow.parquet import ParquetFile
 
         with _explained(self.path, "Parquet"), ParquetFile(self.path) as opened:
@@ -136,17 +130,15 @@ class NpzTable(Table):
 
     @property
     def file(self) -> str:
-        """Give the path."""
         return str(self.path)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Read the arrays' headers."""
         return tuple(self._homes)
 
     @cached_property
     def _homes(self) -> dict[str, tuple[str, int | None]]:
-        """Say in which array, and in which of its columns, each column lives."""
+        """For each column, the array that holds it and its column there."""
         with _explained(self.path, "NPZ"), zipfile.ZipFile(self.path) as archive:
             shapes = {entry.removesuffix(".npy"): _shape(archive, entry) for entry in archive.namelist()}
         homes: dict[str, tuple[str, int | None]] = {}
@@ -158,7 +150,6 @@ class NpzTable(Table):
         return homes
 
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        """Read the arrays that are needed, then walk through them."""
         import pyarrow as pa
 
         with _explained(self.path, "NPZ"), np.load(self.path, allow_pickle=False) as arrays:
@@ -180,7 +171,7 @@ class FrameTable(Table):
 
     @classmethod
     def of(cls, frame: Any) -> FrameTable:
-        """Take whatever Arrow can take."""
+        """Wrap anything that Arrow can convert to a table."""
         import pyarrow as pa
 
         try:
@@ -190,22 +181,44 @@ class FrameTable(Table):
 
     @property
     def file(self) -> str:
-        """Call it what it is."""
         return "the frame"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Ask the frame."""
         return tuple(self.frame.column_names)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        """Walk through the frame."""
         for batch in self.frame.select(list(columns)).to_batches(BATCH):
             yield {name: batch.column(name) for name in columns}
 
 
 def expand(paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
-    """List the files that are meant: paths as they are, and patterns such as 'scores/*.csv' written out."""
+    r"""Expand paths and patterns such as 'scores/*.csv' to a list of files.
+
+    Parameters
+    ----------
+    paths
+        One path or pattern, or several.
+
+    Returns
+    -------
+    tuple of Path
+        Paths as they are given, and the matches of each pattern in alphabetical order.
+
+    Raises
+    ------
+    InputError
+        If a pattern matches no file, or if there is no path at all.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import fedcalib as fc
+    >>> for name in ("north.csv", "south.csv"):
+    ...     _ = Path(name).write_text("label,score\n1,0.9\n0,0.2\n")
+    >>> [path.name for path in fc.data.expand("*.csv")]
+    ['north.csv', 'south.csv']
+    """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     files: list[Path] = []
     for path in given:
@@ -221,11 +234,36 @@ def expand(paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
 
 
 def open_table(path: Path) -> Table:
-    """Choose how to read a file by how its name ends, once it is there and readable."""
+    r"""Open a file as a table; the end of its name decides how it is read.
+
+    Parameters
+    ----------
+    path
+        A file that ends in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .pq or .npz.
+
+    Returns
+    -------
+    Table
+        The names of its columns, and its rows in batches.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is empty, or ends in something else.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import fedcalib as fc
+    >>> path = Path("north.csv")
+    >>> _ = path.write_text("label,score\n1,0.9\n0,0.2\n")
+    >>> fc.data.open_table(path).names
+    ('label', 'score')
+    """
     try:
         if path.is_dir():
             raise InputError(
-                f"Expected a file, found the directory {path}; give the files in it, such as {path}/*.csv."
+                f"Expected a file, found the directory {path}; name the files in it, such as {path}/*.csv."
             )
         with path.open("rb") as file:
             empty = not file.read(1)
@@ -262,7 +300,7 @@ def _explained(path: Path, kind: str) -> Iterator[None]:
 
 
 def _shape(archive: zipfile.ZipFile, entry: str) -> tuple[int, ...]:
-    """Read an array's shape without its content."""
+    """An array's shape, read without its content."""
     from numpy.lib import format as npy
 
     with archive.open(entry) as file:

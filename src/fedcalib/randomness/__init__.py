@@ -1,4 +1,8 @@
-"""Where chance comes from: the operating system for a release, a seed for a simulation."""
+"""Sources of randomness: the operating system for a release, a seed for a simulation.
+
+Privacy models draw their noise from a `Randomness` and never learn which kind it is. `Secure` cannot be seeded and is
+the default of every release; whatever is made with `Simulated` says that it is a simulation and not private.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,13 @@ from fedcalib.types import Bools, Floats, Ints, Words
 Size: TypeAlias = int | tuple[int, ...]
 Real: TypeAlias = Fraction | float
 
-_TABLE: Final = 1024.0  # widest discrete Gaussian that a simulation draws from a table
+_MAX_TABLE_SIGMA: Final = 1024.0  # widest discrete Gaussian that a simulation draws from a table
 
 
 @final
 @dataclass(frozen=True)
 class Rate:
-    """The chance of a coin, in steps of 2^-32: what is tossed, so what is accounted and unbiased."""
+    """A probability in steps of 2^-32: exactly what is sampled, and so what is accounted and corrected for."""
 
     numerator: int
 
@@ -34,22 +38,21 @@ class Rate:
             raise InputError(f"Expected a numerator from 0 to 2^32, found {self.numerator}.")
 
     @classmethod
-    def at_least(cls, chance: Real) -> Rate:
-        """Take the smallest rate that is no smaller than a chance; for a coin that hides, this hides no less."""
-        if not 0 <= chance <= 1:
-            raise InputError(f"Expected a probability from 0 to 1, found {chance}.")
-        return cls(ceil(Fraction(chance) * (1 << 32)))
+    def at_least(cls, probability: Real) -> Rate:
+        """Round a probability up to a rate; where the coin hides something, it then hides no less."""
+        if not 0 <= probability <= 1:
+            raise InputError(f"Expected a probability from 0 to 1, found {probability}.")
+        return cls(ceil(Fraction(probability) * (1 << 32)))
 
     @classmethod
     def flip(cls, epsilon: float) -> Rate:
-        """Take the smallest rate q with (1 - q)/q at most e^epsilon: how often a private bit has to be flipped."""
+        """The smallest rate q with (1 - q)/q at most e^epsilon: how often randomised response must flip a bit."""
         if not epsilon > 0:
             raise InputError(f"Expected an epsilon above 0, found {epsilon}.")
         return cls.at_least(min(exp(-epsilon) / (1 + exp(-epsilon)) * (1 + 2**-48), 1))  # past the float's own rounding
 
     @property
     def value(self) -> Fraction:
-        """Give the exact chance."""
         return Fraction(self.numerator, 1 << 32)
 
     def __float__(self) -> float:
@@ -57,12 +60,12 @@ class Rate:
 
 
 class Randomness(ABC):
-    """A source of chance. Mechanisms ask it for noise and never learn which kind it is."""
+    """A source of random numbers. Mechanisms draw noise from it and never learn which kind it is."""
 
     @property
     @abstractmethod
     def simulated(self) -> bool:
-        """Say whether a seed decides the draws, so that nothing made with them is private."""
+        """Whether a seed decides the draws, so that nothing made with them is private."""
 
     @abstractmethod
     def words(self, count: int) -> Words:
@@ -70,11 +73,11 @@ class Randomness(ABC):
 
     @abstractmethod
     def derive(self, *key: int | str) -> Randomness:
-        """Give the source for one purpose, say (run, step, client); other keys give independent ones."""
+        """The source for one purpose, such as (run, step, client); sources of different keys are independent."""
 
     @abstractmethod
     def generator(self) -> np.random.Generator:
-        """Give a fast generator for what needs no privacy, such as local training."""
+        """A fast NumPy generator for what needs no privacy, such as local training."""
 
     @abstractmethod
     def discrete_laplace(self, scale: Real, size: Size) -> Ints:
@@ -92,20 +95,20 @@ class Randomness(ABC):
         """
 
     @abstractmethod
-    def binomial(self, tossed: int | Ints, rate: Rate, size: Size) -> Ints:
-        """Count the heads among so many coins of a rate."""
+    def binomial(self, trials: int | Ints, rate: Rate, size: Size) -> Ints:
+        """Draw the number of successes among `trials` trials of probability `rate`."""
 
     def bernoulli(self, rate: Rate, size: Size) -> Bools:
-        """Toss coins of a rate."""
+        """Draw booleans that are true with probability `rate`."""
         from fedcalib.randomness.samplers import tosses
 
         return tosses(self.words, rate.numerator, _count(size)).reshape(size)
 
     def integers(self, high: int, size: Size) -> Ints:
         """Draw integers uniform from 0 to just below `high`, without the bias of a plain remainder."""
-        from fedcalib.randomness.samplers import LARGEST, below
+        from fedcalib.randomness.samplers import MAX_BOUND, below
 
-        if not 0 < high <= LARGEST:
+        if not 0 < high <= MAX_BOUND:
             raise InputError(f"Expected a bound from 1 to 2^62, found {high}.")
         return below(self.words, high, _count(size)).astype(np.int64).reshape(size)
 
@@ -113,60 +116,82 @@ class Randomness(ABC):
 @final
 @dataclass(frozen=True)
 class Secure(Randomness):
-    """Chance from the operating system. It cannot be seeded, and its noise is exact, integer by integer."""
+    """Randomness from the operating system, for real releases.
+
+    It cannot be seeded. Its noise comes from exact integer samplers, so a privacy proof holds for it without rounding.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> source = fc.Secure()
+    >>> source.simulated
+    False
+    >>> source.discrete_laplace(2.0, 5).shape
+    (5,)
+    """
 
     @property
     def simulated(self) -> bool:
-        """Say no."""
         return False
 
     def words(self, count: int) -> Words:
-        """Ask the operating system."""
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
     def derive(self, *key: int | str) -> Randomness:
-        """Give this source itself: its draws are independent whatever they are for."""
+        """This source itself: its draws are independent whatever they are for."""
         return self
 
     def generator(self) -> np.random.Generator:
-        """Start a generator from fresh entropy."""
         return np.random.default_rng()
 
     def discrete_laplace(self, scale: Real, size: Size) -> Ints:
-        """Draw with OpenDP."""
         from fedcalib.randomness.samplers import laplace
 
         return laplace(_positive(scale, "noise scale"), _count(size)).reshape(size)
 
     def discrete_gaussian(self, sigma: Real, size: Size) -> Ints:
-        """Draw with OpenDP."""
         from fedcalib.randomness.samplers import gaussian
 
         return gaussian(_positive(sigma, "noise width"), _count(size)).reshape(size)
 
     def polya(self, r: Real, scale: Real, size: Size) -> Ints:
-        """Draw whole units of shape with OpenDP, which is the faster, and the rest as a share."""
+        """Draw whole units of shape with OpenDP, which is faster, and the fractional rest as a Polya share."""
         from fedcalib.randomness.polya import shares
         from fedcalib.randomness.samplers import laplace
 
         whole, rest = divmod(_positive(r, "shape"), 1)
         scale, count = _positive(scale, "noise scale"), _count(size)
-        drawn = shares(self.words, rest, scale, count)
+        noise = shares(self.words, rest, scale, count)
         for _ in range(int(whole)):
-            drawn += laplace(scale, count)
-        return drawn.reshape(size)
+            noise += laplace(scale, count)
+        return noise.reshape(size)
 
-    def binomial(self, tossed: int | Ints, rate: Rate, size: Size) -> Ints:
-        """Compare all coins with the rate, bit by bit."""
+    def binomial(self, trials: int | Ints, rate: Rate, size: Size) -> Ints:
         from fedcalib.randomness.samplers import heads
 
-        each = np.broadcast_to(np.asarray(tossed, dtype=np.int64), size)
+        each = np.broadcast_to(np.asarray(trials, dtype=np.int64), size)
         return heads(self.words, rate.numerator, each.ravel()).reshape(size)
 
 
 @final
 class Simulated(Randomness):
-    """Chance from a seed: fast and repeatable. What is made with it is a simulation and not private."""
+    """Randomness from a seed: fast and repeatable, for simulations and tests only.
+
+    Whatever is made with it is a simulation and not private, and says so.
+
+    Parameters
+    ----------
+    seed
+        Any integer. The same seed and the same key of `derive` give the same draws.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.Simulated(7).discrete_laplace(2.0, 5).tolist() == fc.Simulated(7).discrete_laplace(2.0, 5).tolist()
+    True
+    >>> fc.Simulated(7).simulated
+    True
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed: Final = operator.index(seed)
@@ -178,15 +203,13 @@ class Simulated(Randomness):
 
     @property
     def simulated(self) -> bool:
-        """Say yes."""
         return True
 
     def words(self, count: int) -> Words:
-        """Draw from the stream."""
         return self.generator().integers(0, (1 << 64) - 1, count, dtype=np.uint64, endpoint=True)
 
     def derive(self, *key: int | str) -> Randomness:
-        """Hash the key onto this source's own, one part after the other; what was drawn so far plays no role."""
+        """Hash the key onto this source's own, part by part; earlier draws play no role."""
         derived = Simulated(self.seed)
         derived._digest = self._digest
         for part in key:
@@ -194,7 +217,7 @@ class Simulated(Randomness):
         return derived
 
     def generator(self) -> np.random.Generator:
-        """Give the stream itself: asked twice, it goes on where it was."""
+        """The stream of this source itself; every call returns the same generator."""
         if self._stream is None:
             self._stream = np.random.Generator(np.random.PCG64(int.from_bytes(self._digest, "big")))
         return self._stream
@@ -208,7 +231,7 @@ class Simulated(Randomness):
     def discrete_gaussian(self, sigma: Real, size: Size) -> Ints:
         """Draw from a table, or round a normal variable where that changes no probability by more than one in 10^7."""
         width = float(_positive(sigma, "noise width"))
-        if width > _TABLE:
+        if width > _MAX_TABLE_SIGMA:
             return np.rint(self.generator().normal(0, sqrt(width**2 - 1 / 12), size)).astype(np.int64)
         cumulative = _gaussian_table(width)
         ranks = np.searchsorted(cumulative, self.generator().random(size), side="right")
@@ -221,21 +244,20 @@ class Simulated(Randomness):
         first, second = self.generator().poisson(means)
         return np.asarray(first - second, dtype=np.int64)
 
-    def binomial(self, tossed: int | Ints, rate: Rate, size: Size) -> Ints:
-        """Draw with numpy."""
-        return np.asarray(self.generator().binomial(tossed, float(rate), size), dtype=np.int64)
+    def binomial(self, trials: int | Ints, rate: Rate, size: Size) -> Ints:
+        return np.asarray(self.generator().binomial(trials, float(rate), size), dtype=np.int64)
 
 
 def _gaussian_table(sigma: float) -> Floats:
-    """Add up the probabilities of a discrete Gaussian from far left to far right."""
-    reach = ceil(10 * sigma) + 1
-    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
+    """The cumulative probabilities of a discrete Gaussian out to ten sigma on either side."""
+    limit = ceil(10 * sigma) + 1
+    weights = np.exp(-0.5 * (np.arange(-limit, limit + 1) / sigma) ** 2)
     cumulative = np.cumsum(weights)
     return np.asarray(cumulative / cumulative[-1])
 
 
 def _chain(digest: bytes, part: int | str) -> bytes:
-    """Add one part of a key, with its type, so that 1 and "1" differ."""
+    """Hash one part of a key together with its type, so that 1 and "1" differ."""
     text = f"str:{part}" if isinstance(part, str) else f"int:{operator.index(part)}"
     return blake2b(digest + text.encode(), digest_size=16).digest()
 
@@ -249,7 +271,7 @@ def _count(size: Size) -> int:
 
 
 def _positive(value: Real, name: str) -> Fraction:
-    """Read a number that has to be finite and above 0, exactly."""
+    """The exact value of a number, which must be finite and above 0."""
     if not isfinite(value) or value <= 0:
         raise InputError(f"Expected a finite {name} above 0, found {value}.")
     return Fraction(value)

@@ -11,8 +11,8 @@ dominates this one, thinned:
 where a 2^J = alpha >= 1, so that the last probability is at most 1. The octaves up from J together have rate 2r, each
 half of the one before: all octaves have r (J + 2), and the work grows with the logarithm of the noise scale only.
 
-The exponential is tossed by counting hits of a Poisson process of mean ak: there are none with probability e^(-ak), and
-exactly one with probability ak e^(-ak), which two coins of 2^j/k and 1/alpha turn into (2^j/k) 2^i e^(-ak).
+The exponential is sampled by counting hits of a Poisson process of mean ak: there are none with probability e^(-ak),
+and exactly one with probability ak e^(-ak), which two coins of 2^j/k and 1/alpha turn into (2^j/k) 2^i e^(-ak).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from typing import Final, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.randomness.samplers import LARGEST, Source, below, bits, chunks, coins, halvings, poisson, unit_poissons
+from fedcalib.randomness.samplers import MAX_BOUND, Source, below, bits, chunks, coins, halvings, poisson, unit_poissons
 from fedcalib.types import Bools, Ints
 
-_WIDEST: Final = Fraction(1 << 48)  # noise scale
-_STEEPEST: Final = Fraction(1 << 20)  # inverse noise scale; beyond, a share is 0 but for less than e^-1000000
-_DEEPEST: Final = 12  # octaves past J; a jump beyond has ak > 8192, comes less often than e^-8192 and is dropped
-_UNITS: Final = 16  # Poisson units a point at a time
+_MAX_SCALE: Final = Fraction(1 << 48)
+_MAX_DECAY: Final = Fraction(1 << 20)  # 1/scale; beyond it a share is 0 with probability above 1 - e^-1000000
+_MAX_TAIL_OCTAVES: Final = 12  # past J; a jump beyond has ak > 8192, probability below e^-8192, and is dropped
+_UNITS_PER_PASS: Final = 16  # Poisson units per point
 
 
 def shares(source: Source, r: Fraction, scale: Fraction, cells: int) -> Ints:
-    """Draw one share a cell, of shape r, for noise of the given scale."""
+    """Draw one share per cell, of shape r, for noise of the given scale."""
     decay = _Decay.of(scale)
     total = np.zeros(cells, dtype=np.int64)
     points = poisson(source, 2 * _rounded_up(r) * (decay.octaves + 2) * cells) if cells else 0
@@ -49,32 +49,32 @@ def shares(source: Source, r: Fraction, scale: Fraction, cells: int) -> Ints:
 @final
 @dataclass(frozen=True)
 class _Decay:
-    """How fast jumps become rare: a = alpha / 2^octaves, and alpha = share * 2^doublings."""
+    """How fast jumps become rare: a = alpha / 2^octaves, and alpha = fraction * 2^doublings."""
 
     octaves: int
     doublings: int
-    share: Fraction  # at most 1
+    fraction: Fraction  # at most 1
     inverse: Fraction  # 1 / alpha, at most 1
 
     @classmethod
     def of(cls, scale: Fraction) -> _Decay:
-        """Read a = 1/scale, rounded down where its fraction is too long, so that noise is never less than asked."""
-        if not 0 < scale <= _WIDEST:
+        """Take a = 1/scale, rounded down where its fraction is too long, so that noise is never less than requested."""
+        if not 0 < scale <= _MAX_SCALE:
             raise InputError(
                 f"Expected a noise scale above 0 and at most 2^48, found {float(scale):.3g}; use a coarser grid."
             )
-        steepness = min(1 / scale, _STEEPEST)
-        octaves = (ceil(1 / steepness) - 1).bit_length()
-        alpha = steepness * 2**octaves
-        if max(alpha.numerator, alpha.denominator) >= LARGEST:
+        a = min(1 / scale, _MAX_DECAY)
+        octaves = (ceil(1 / a) - 1).bit_length()
+        alpha = a * 2**octaves
+        if max(alpha.numerator, alpha.denominator) >= MAX_BOUND:
             alpha = Fraction(int(alpha * 2**40), 2**40)
         doublings = (ceil(alpha) - 1).bit_length()
         return cls(octaves, doublings, alpha / 2**doublings, 1 / alpha)
 
 
 def _rounded_up(r: Fraction) -> Fraction:
-    """Keep a shape whose fraction is short; take a little more noise otherwise."""
-    return r if r.denominator < LARGEST else Fraction(ceil(r * 2**60), 2**60)
+    """Keep a shape whose fraction is short; otherwise round it up, which adds a little noise."""
+    return r if r.denominator < MAX_BOUND else Fraction(ceil(r * 2**60), 2**60)
 
 
 def _jumps(source: Source, decay: _Decay, count: int) -> Ints:
@@ -82,7 +82,7 @@ def _jumps(source: Source, decay: _Decay, count: int) -> Ints:
     slots = below(source, decay.octaves + 2, count).astype(np.int64)
     tail = slots >= decay.octaves
     octaves = np.where(tail, decay.octaves + halvings(source, count), slots)
-    inside = octaves <= decay.octaves + _DEEPEST
+    inside = octaves <= decay.octaves + _MAX_TAIL_OCTAVES
     tail, octaves = tail[inside], octaves[inside]
     starts = np.left_shift(np.int64(1), octaves)
     sizes = starts + bits(source, octaves, octaves.size).astype(np.int64)
@@ -93,23 +93,23 @@ def _jumps(source: Source, decay: _Decay, count: int) -> Ints:
 
 
 def _harmonic(source: Source, starts: Ints, sizes: Ints) -> Bools:
-    """Toss coins of 2^j / k."""
+    """Draw booleans that are true with probability 2^j / k."""
     return below(source, sizes.astype(np.uint64), sizes.size) < starts.astype(np.uint64)
 
 
 def _hits(source: Source, decay: _Decay, octaves: Ints, sizes: Ints, allowed: Bools) -> Ints:
     """Count Poisson hits of mean a k each, and stop counting where there are more than allowed.
 
-    With m = max(J, j + 1) the mean a k is 2^(doublings + m - J) units, each thinned by `share` and by k / 2^m.
+    With m = max(J, j + 1) the mean a k is 2^(doublings + m - J) units, each thinned by `fraction` and by k / 2^m.
     """
     widths = np.maximum(octaves + 1, decay.octaves)
     units = np.left_shift(np.int64(1), decay.doublings + widths - decay.octaves)
     hits = np.zeros(sizes.size, dtype=np.int64)
     while (open_ := np.flatnonzero((units > 0) & (hits <= allowed))).size:
-        taken = np.minimum(units[open_], _UNITS)
+        taken = np.minimum(units[open_], _UNITS_PER_PASS)
         owners = np.repeat(open_, taken)
         owners = np.repeat(owners, unit_poissons(source, owners.size))
-        struck = coins(source, decay.share, owners.size)
+        struck = coins(source, decay.fraction, owners.size)
         struck &= bits(source, widths[owners], owners.size) < sizes[owners].astype(np.uint64)
         hits += np.bincount(owners[struck], minlength=sizes.size)
         units[open_] -= taken

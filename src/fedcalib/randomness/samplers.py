@@ -1,11 +1,11 @@
 """Exact integer samplers, built from uniform 64-bit words without one floating-point number.
 
-Every function takes a source of words first: a function from a count to that many independent uniform words. Given
-perfect words, the laws below hold exactly, not up to rounding; that is what a proof of privacy needs.
+Most functions take a source of words first: a function from a count to that many independent uniform words. Given
+perfect words, the distributions below are exact, not up to rounding; that is what a proof of privacy needs.
 
-Coins of a fixed-point rate, and exact sums of many of them.
-
-Discrete Laplace and discrete Gaussian noise from OpenDP's exact samplers.
+From the bottom: uniform integers, coins and Poisson variables of rational probabilities; then coins of a fixed-point
+rate (`tosses`) and exact sums of many of them (`heads`). Discrete Laplace and discrete Gaussian noise come from
+OpenDP's exact samplers, which bring their own source.
 """
 
 from __future__ import annotations
@@ -24,60 +24,60 @@ from fedcalib.types import Bools, Ints, Words
 Source: TypeAlias = Callable[[int], Words]
 
 CHUNK: Final = 1 << 16  # draws at a time, so that memory stays flat
-LARGEST: Final = 1 << 62  # bounds, numerators and denominators stay below
-_TOP: Final = np.uint64((1 << 64) - 1)
+MAX_BOUND: Final = 1 << 62  # of bounds, numerators and denominators
+_MAX_WORD: Final = np.uint64((1 << 64) - 1)
 _ONE: Final = np.uint64(1)
 
 
 def below(source: Source, bound: int | Words, count: int) -> Words:
     """Draw integers uniform from 0 to just below a bound, by rejection."""
     bounds = np.asarray(bound, dtype=np.uint64)
-    last = _TOP - (_TOP % bounds + _ONE) % bounds  # the words up to here fall evenly on the residues
+    last = _MAX_WORD - (_MAX_WORD % bounds + _ONE) % bounds  # the words up to here fall evenly on the residues
     words = source(count)
     while (bad := np.flatnonzero(words > last)).size:
         words = words.copy()
         words[bad] = source(bad.size)
-    drawn: Words = words % bounds
-    return drawn
+    residues: Words = words % bounds
+    return residues
 
 
 def bits(source: Source, widths: int | Ints, count: int) -> Words:
-    """Draw integers of so many uniform bits, at most 63."""
+    """Draw integers of `widths` uniform bits, at most 63."""
     masks = (_ONE << np.asarray(widths, dtype=np.uint64)) - _ONE
-    drawn: Words = source(count) & masks
-    return drawn
+    masked: Words = source(count) & masks
+    return masked
 
 
-def coins(source: Source, chance: Fraction, count: int) -> Bools:
-    """Toss coins that fall on True with a rational chance."""
-    return below(source, chance.denominator, count) < np.uint64(chance.numerator)
+def coins(source: Source, probability: Fraction, count: int) -> Bools:
+    """Draw booleans that are true with a rational probability."""
+    return below(source, probability.denominator, count) < np.uint64(probability.numerator)
 
 
 def halvings(source: Source, count: int) -> Ints:
     """Count the tails before the first head of a fair coin: k with probability 2^-(k+1)."""
-    drawn = np.zeros(count, dtype=np.int64)
+    tails = np.zeros(count, dtype=np.int64)
     waiting = np.arange(count)
     while waiting.size:
         words = source(waiting.size)
-        lowest = words & (~words + _ONE)
-        ended = lowest > 0
+        lowest_bit = words & (~words + _ONE)
+        ended = lowest_bit > 0
         # a power of two is exact as a float, so its exponent is exact
-        drawn[waiting] += np.where(ended, np.frexp(lowest.astype(np.float64))[1] - 1, 64)
+        tails[waiting] += np.where(ended, np.frexp(lowest_bit.astype(np.float64))[1] - 1, 64)
         waiting = waiting[~ended]
-    return drawn
+    return tails
 
 
 def unit_poissons(source: Source, count: int) -> Ints:
-    """Draw Poisson variables of mean 1.
+    """Draw Poisson variables of mean 1, by rejection.
 
     Their weights are 1/k!. A proposal k that comes with probability 2^-(k+1) is accepted with probability
     2^(k-1)/k!, which is rational, at most 1, and on average e/4.
     """
-    drawn = np.empty(0, dtype=np.int64)
-    while drawn.size < count:
-        proposals = halvings(source, (count - drawn.size) * 3 // 2 + 16)
-        drawn = np.concatenate([drawn, proposals[_accepted(source, proposals)]])
-    return drawn[:count]
+    accepted = np.empty(0, dtype=np.int64)
+    while accepted.size < count:
+        proposals = halvings(source, (count - accepted.size) * 3 // 2 + 16)
+        accepted = np.concatenate([accepted, proposals[_accepted(source, proposals)]])
+    return accepted[:count]
 
 
 def _accepted(source: Source, proposals: Ints) -> Bools:
@@ -95,7 +95,7 @@ def _accepted(source: Source, proposals: Ints) -> Bools:
 
 
 def poisson(source: Source, rate: Fraction) -> int:
-    """Draw one Poisson variable of any rational mean: whole units, and one unit thinned to the rest."""
+    """Draw one Poisson variable of any rational mean: whole units, and one unit thinned to the fractional rest."""
     whole, rest = divmod(rate, 1)
     total = sum(int(unit_poissons(source, size).sum()) for size in chunks(int(whole)))
     return total + int(coins(source, rest, int(unit_poissons(source, 1)[0])).sum())
@@ -107,53 +107,53 @@ def chunks(count: int) -> list[int]:
     return [CHUNK] * full + ([rest] if rest else [])
 
 
-BITS: Final = 32
-_WORDS: Final = 1 << 20  # random words at a time
-_ONES: Final = np.array([i.bit_count() for i in range(1 << 8)], dtype=np.uint8)
+_RATE_BITS: Final = 32
+_MAX_WORDS: Final = 1 << 20  # random words at a time
+_BIT_COUNTS: Final = np.array([i.bit_count() for i in range(1 << 8)], dtype=np.uint8)
 
 
 def tosses(source: Source, numerator: int, count: int) -> Bools:
-    """Toss coins that fall on True with probability numerator / 2^32."""
+    """Draw booleans that are true with probability numerator / 2^32."""
     halves = source((count + 1) // 2).view(np.uint32)[:count]
     return halves.astype(np.uint64) < np.uint64(numerator)
 
 
-def heads(source: Source, numerator: int, tossed: Ints) -> Ints:
-    """Count the heads among so many coins of probability numerator / 2^32, one count a cell.
+def heads(source: Source, numerator: int, trials: Ints) -> Ints:
+    """Draw binomial counts of `trials` coins of probability numerator / 2^32, one count per cell.
 
     All coins of a cell are compared with the rate together, bit by bit from the top: half of them fall on a 0 and half
-    on a 1, and only those that equal the rate so far stay undecided. That takes two random bits a coin, not 32.
+    on a 1, and only those that equal the rate so far stay undecided. That takes two random bits per coin, not 32.
     """
-    if numerator >> BITS:
-        return tossed.copy()
-    total, undecided = np.zeros_like(tossed), tossed
-    for place in reversed(range(BITS)):
+    if numerator >> _RATE_BITS:
+        return trials.copy()
+    total, undecided = np.zeros_like(trials), trials
+    for bit in reversed(range(_RATE_BITS)):
         zeros = fair_heads(source, undecided)
-        if numerator >> place & 1:
+        if numerator >> bit & 1:
             total, undecided = total + zeros, undecided - zeros
         else:
             undecided = zeros
     return total
 
 
-def fair_heads(source: Source, tossed: Ints) -> Ints:
-    """Count the heads among so many fair coins, one count a cell: the ones in as many random bits."""
-    total = np.zeros_like(tossed)
-    left = tossed.copy()
+def fair_heads(source: Source, trials: Ints) -> Ints:
+    """Draw binomial counts of `trials` fair coins, one count per cell: the ones in as many random bits."""
+    total = np.zeros_like(trials)
+    left = trials.copy()
     while (open_ := np.flatnonzero(left)).size:
-        taken = np.minimum(left[open_], 64 * max(_WORDS // open_.size, 1))
+        taken = np.minimum(left[open_], 64 * max(_MAX_WORDS // open_.size, 1))
         total[open_] += _ones_in(source, taken)
         left[open_] -= taken
     return total
 
 
 def _ones_in(source: Source, widths: Ints) -> Ints:
-    """Count the ones in random strings of so many bits, at least one bit each."""
+    """Count the ones in random strings of `widths` bits, at least one bit each."""
     lengths = -(-widths // 64)
     ends = np.cumsum(lengths)
     words: Words = source(int(ends[-1])).copy()
     words[ends - 1] >>= (-widths % 64).astype(np.uint64)  # the last word of a string may be a part of one
-    ones = _ONES[words.view(np.uint8)].reshape(-1, 8).sum(axis=1, dtype=np.int64)
+    ones = _BIT_COUNTS[words.view(np.uint8)].reshape(-1, 8).sum(axis=1, dtype=np.int64)
     return np.add.reduceat(ones, ends - lengths)
 
 
@@ -172,15 +172,15 @@ def gaussian(sigma: Fraction, count: int) -> Ints:
 
 
 def at_least(value: Fraction) -> float:
-    """Round a fraction up to a float, so that noise is never less than asked."""
-    near = float(value)
-    return near if Fraction(near) >= value else nextafter(near, inf)
+    """Round a fraction up to a float, so that noise is never less than requested."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else nextafter(nearest, inf)
 
 
 def _draw(measurement: Any, count: int) -> Ints:
-    """Release zeros: what comes back is the noise alone."""
-    drawn = [np.asarray(measurement([0] * size), dtype=np.int64) for size in chunks(count)]
-    return np.concatenate(drawn) if drawn else np.zeros(0, dtype=np.int64)
+    """Release zeros, so that what comes back is the noise alone."""
+    noise = [np.asarray(measurement([0] * size), dtype=np.int64) for size in chunks(count)]
+    return np.concatenate(noise) if noise else np.zeros(0, dtype=np.int64)
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
 from fedcalib.cli.voice import Voice
-from fedcalib.data import Columns, Layout, Table
+from fedcalib.data import ColumnLayout, Columns, Table
 from fedcalib.data.cleaning import Batch
 from fedcalib.errors import InputError
 from fedcalib.records import softmax
@@ -62,12 +62,12 @@ class Application:
                 raise InputError(f"Expected records in {self.table.file}, found none.")
         return Applied(rows, missing, massless, layout.classes)
 
-    def _massless(self, layout: Layout, good: Floats) -> int:
+    def _massless(self, layout: ColumnLayout, good: Floats) -> int:
         if not isinstance(self.calibrator, Steps):
             return 0
         return self.calibrator.without_mass(softmax(good) if layout.are_logits else good)
 
-    def _mapped(self, layout: Layout, given: Floats, finite: Bools) -> list[Any]:
+    def _mapped(self, layout: ColumnLayout, given: Floats, finite: Bools) -> list[Any]:
         """Calibrate the finite rows; the others stay missing."""
         import pyarrow as pa
 
