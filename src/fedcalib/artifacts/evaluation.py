@@ -15,7 +15,7 @@ A calibrator together with what was measured without it and with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import isfinite
 from typing import Any, final
@@ -27,10 +27,11 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.estimation import score_rates as table_bins
 from fedcalib.estimation import score_rates as table_rates
-from fedcalib.estimation.score_rates import Bins, Estimates, checked_thresholds
+from fedcalib.estimation.score_rates import HEADLINE, Bins, Estimates, checked_thresholds
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import Reliability
+from fedcalib.metrics.table import Metric, shown_in
 from fedcalib.types import Floats
 
 
@@ -68,8 +69,14 @@ class MetricsReport(Artifact):
 
     def to_json(self) -> dict[str, Any]:
         """Give the headline metrics by name, with null for what is missing."""
-        headline = {name: getattr(self, name) for name in ("accuracy", "ece", "cwece", "nll", "brier", "auc")}
-        return {name: None if value is None else value.to_json() for name, value in headline.items()}
+        values = {metric.name: getattr(self, metric.name) for metric in headline()}
+        return {name: None if value is None else value.to_json() for name, value in values.items()}
+
+
+def headline() -> tuple[Metric, ...]:
+    """List the metrics of an evaluation in the order of its report's fields."""
+    known = {metric.name: metric for metric in shown_in("evaluation")}
+    return tuple(known[field.name] for field in fields(MetricsReport) if field.name in known)
 
 
 _POINTS = 101  # of a curve with a band; more would cost time and show nothing
@@ -167,8 +174,8 @@ class Curves(Artifact):
 
     def to_json(self) -> dict[str, Any]:
         """Give the headline figures by name, with null for what is missing."""
-        figures = {"auc": self.auc, "accuracy": self.accuracy(0.5), "precision": self.precision(0.5)}
-        figures |= {"recall": self.recall(0.5), "ece": self.ece(), "positive_rate": self.positive_rate}
+        known = [metric.name for metric in shown_in("curves") if metric.name in HEADLINE]
+        figures = {name: _one(HEADLINE[name](self.table)) for name in known} | {"positive_rate": self.positive_rate}
         return {name: None if np.isnan(found.value) else found.to_json() for name, found in figures.items()}
 
 
@@ -213,8 +220,8 @@ class Comparison(Artifact):
 
     def to_json(self) -> dict[str, Any]:
         """Give every figure by name, with null for what is missing."""
-        names = ("auc", "rival_auc", "auc_difference", "accuracy", "rival_accuracy", "accuracy_difference")
-        figures: dict[str, Measured] = {name: getattr(self, name) for name in names}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        figures = {name: value for name, value in values.items() if isinstance(value, Measured)}
         return {name: None if np.isnan(found.value) else found.to_json() for name, found in figures.items()}
 
 

@@ -11,6 +11,7 @@ from typer import Option
 from fedcalib.cli import options
 from fedcalib.cli.voice import Table, Voice
 from fedcalib.errors import InputError
+from fedcalib.metrics.table import shown_in
 from fedcalib.planning import Forecast, Study
 from fedcalib.planning.simulation import ScoreModel
 from fedcalib.queries.scores import ScoreTree
@@ -20,7 +21,7 @@ _AROUND = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show sizes aroun
 
 def plan(
     *,
-    metric: Annotated[str, Option(help="auc, accuracy, precision, recall or ece.")],
+    metric: Annotated[str, Option(help=f"One of {', '.join(metric.name for metric in shown_in('planning'))}.")],
     target_error: Annotated[float | None, Option(help="Root mean square error to reach, such as 0.01.")] = None,
     clients: Annotated[int | None, Option(help="How many clients take part, one record each.")] = None,
     epsilon: Annotated[float | None, Option(help="Total budget.")] = None,

@@ -7,8 +7,9 @@ and of the reliability diagram need not be unions of cells.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fedcalib.estimation.noise_aware import absolute_sum_interval, debiased_abso
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
 from fedcalib.metrics.binning import bin_edges, check_unit_interval
 from fedcalib.metrics.intervals import critical, normal_quantile
+from fedcalib.metrics.table import ACCURACY, AUC, ECE, PRECISION, RECALL
 from fedcalib.types import Floats, Ints
 
 
@@ -281,6 +283,17 @@ def reliability(table: ScoreTable, bins: int, level: float = 0.95) -> Bins:
     scores = pieces.weights(bins, table.cells, pieces.middle) @ table.nonnegative.sum(axis=0)
     mean = np.divide(scores, records, out=np.full(bins, np.nan), where=records > 0)
     return Bins(bin_edges(bins), records, mean, rate, np.isnan(rate.value).astype(np.float64))
+
+
+HALF: Final = np.full(1, 0.5)
+# the estimators of figures that need no threshold and no number of bins, by the metrics' names
+HEADLINE: Final[Mapping[str, Callable[[ScoreTable], Estimates]]] = {
+    AUC.name: area,
+    ACCURACY.name: lambda table: accuracy(table, HALF),
+    PRECISION.name: lambda table: precision(table, HALF),
+    RECALL.name: lambda table: recall(table, HALF),
+    ECE.name: lambda table: expected_calibration_error(table, 15),
+}
 
 
 def gap_weights_of(table: ScoreTable, bins: int) -> Floats:

@@ -23,6 +23,7 @@ from fedcalib.estimation.score_rates import gap_weights_of, one_step_area
 from fedcalib.estimation.score_table import DETECTION_Z, ScoreTable
 from fedcalib.estimation.trees import nonnegative_leaves
 from fedcalib.metrics.binning import bin_edges
+from fedcalib.metrics.table import ACCURACY, AUC, ECE, PRECISION, RECALL, shown_in
 from fedcalib.planning.simulation import ScoreModel, simulated_tables
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.distributed import DistributedDP
@@ -116,20 +117,21 @@ def _truth(wanted: Figure, model: ScoreModel) -> float:
     return float(wanted.values(table, fine[None])[0])
 
 
-_FIGURES: Final[Mapping[str, Figure]] = {
-    "auc": Area(),
-    "accuracy": Rate((1, 0, 0, 1), (1, 1, 1, 1)),
-    "precision": Rate((0, 0, 0, 1), (0, 1, 0, 1)),
-    "recall": Rate((0, 0, 0, 1), (0, 0, 1, 1)),
-    "ece": CalibrationError(),
+FIGURES: Final[Mapping[str, Figure]] = {
+    AUC.name: Area(),
+    ACCURACY.name: Rate((1, 0, 0, 1), (1, 1, 1, 1)),
+    PRECISION.name: Rate((0, 0, 0, 1), (0, 1, 0, 1)),
+    RECALL.name: Rate((0, 0, 0, 1), (0, 0, 1, 1)),
+    ECE.name: CalibrationError(),
 }
 
 
 def figure(name: str) -> Figure:
     """Find a figure by its name."""
-    if name not in _FIGURES:
-        raise InputError(f"Expected a metric among {', '.join(_FIGURES)}, found {name!r}.")
-    return _FIGURES[name]
+    known = [metric.name for metric in shown_in("planning")]
+    if name not in known:
+        raise InputError(f"Expected a metric among {', '.join(known)}, found {name!r}.")
+    return FIGURES[name]
 
 
 def _by_side(weights: tuple[float, float, float, float], above: Floats) -> Floats:

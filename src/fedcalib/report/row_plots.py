@@ -15,6 +15,7 @@ import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import Direction
 from fedcalib.report.canvas import (
     AFTER,
     ALARM,
@@ -31,11 +32,11 @@ from fedcalib.report.canvas import (
     whiskers,
 )
 from fedcalib.report.tables import TOO_FEW, decimals_for, number, short, with_interval
-from fedcalib.report.values import Better, Contender, Number, Numbers, SiteRow, Window, known, numbers, parts
+from fedcalib.report.values import Contender, Number, Numbers, SiteRow, Window, known, numbers, parts
 from fedcalib.types import Bools, Floats
 
 
-def comparison(rows: Sequence[Contender], metrics: Mapping[str, Better], title: str = "Methods compared") -> Picture:
+def comparison(rows: Sequence[Contender], metrics: Mapping[str, Direction], title: str = "Methods compared") -> Picture:
     """Draw methods as rows of dots, one panel a metric, such as `{"ECE": "lower", "AUC": "higher"}`."""
     if wrong := [row.name for row in rows if len(row.values) != len(metrics)]:
         raise InputError(f"Expected {len(metrics)} values a method, one a metric, found another number for {wrong}.")
@@ -55,7 +56,7 @@ def comparison(rows: Sequence[Contender], metrics: Mapping[str, Better], title: 
     return draw(Words(title, reading, _in_words(shown, metrics)), (WIDE, height(len(shown), 0.36)), paint)
 
 
-def _dots(axes: Any, rows: Sequence[Contender], metric: int, better: Better) -> None:
+def _dots(axes: Any, rows: Sequence[Contender], metric: int, better: Direction) -> None:
     values = [row.values[metric] for row in rows]
     decimals = decimals_for(values)
     best = _best([parts(value)[0] for value in values], better)
@@ -77,14 +78,14 @@ _BESIDE = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
 _PATCH = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 
 
-def _best(values: Sequence[float], better: Better) -> float:
+def _best(values: Sequence[float], better: Direction) -> float:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return math.nan
     return min(known) if better == "lower" else max(known)
 
 
-def _in_words(rows: Sequence[Contender], metrics: Mapping[str, Better]) -> str:
+def _in_words(rows: Sequence[Contender], metrics: Mapping[str, Direction]) -> str:
     said = (
         f"{short(row.name)}: "
         + ", ".join(f"{name} {with_interval(value)}" for name, value in zip(metrics, row.values, strict=True))

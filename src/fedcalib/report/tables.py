@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from fedcalib.metrics.intervals import Measured
-from fedcalib.report.values import Better, Count, Diagram, MetricRow, Number, Public, SiteRow, known, numbers, parts
+from fedcalib.metrics.table import Direction
+from fedcalib.report.values import Count, Diagram, MetricRow, Number, Public, SiteRow, known, numbers, parts
 
 MISSING = "–"
 PRIVATE = "not shown (private)"
@@ -161,7 +162,7 @@ def bin_rows(diagram: Diagram) -> Iterator[tuple[str, ...]]:
         )
 
 
-def verdict_on(before: Measured | None, after: Measured | None, change: Measured | None, better: Better) -> Verdict:
+def verdict_on(before: Measured | None, after: Measured | None, change: Measured | None, better: Direction) -> Verdict:
     """Judge a change; where intervals are known it must stand clear of them."""
     difference, low, high = _difference(before, after, change)
     if math.isnan(difference):

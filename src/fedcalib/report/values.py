@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import Direction
 from fedcalib.types import Floats
 
 Number: TypeAlias = float | None  # None and NaN both mean: there is no value to show
 Numbers: TypeAlias = Sequence[Number] | Floats
-Better: TypeAlias = Literal["lower", "higher"]
 _BEYOND = 1e15
 
 
@@ -38,7 +38,7 @@ class MetricRow:
     name: str
     before: Measured | None = None
     after: Measured | None = None
-    better: Better = "lower"
+    better: Direction = "lower"
     note: str = ""  # one line that says what the metric means
     change: Measured | None = None
 

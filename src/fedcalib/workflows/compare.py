@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fedcalib.errors import FedcalibError, InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline, Runtime, Step, Total, run
 from fedcalib.method import Method
-from fedcalib.metrics import accuracy, binary_ece, classwise_ece, ece, nll
+from fedcalib.metrics.table import shown_in
 from fedcalib.privacy import Privacy
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records, Schema
@@ -67,24 +67,14 @@ class ByClient(Split):
         return federation.subset(~held), federation.subset(held)
 
 
-@final
-@dataclass(frozen=True)
-class Figures:
-    """How good probabilities are on records that were not fitted."""
+Figures: TypeAlias = Mapping[str, float]  # exact metrics, by name
 
-    cwece: float
-    ece: float
-    nll: float
-    accuracy: float
 
-    @classmethod
-    def of(cls, records: Records) -> Figures:
-        """Measure exactly; with two classes both calibration errors are that of the score of class 1."""
-        probs, labels = np.asarray(records.probs, dtype=np.float64), records.labels
-        if records.classes == 2:
-            error = binary_ece(probs[:, 1], labels)
-            return cls(error, error, nll(probs, labels), accuracy(probs, labels))
-        return cls(classwise_ece(probs, labels), ece(probs, labels), nll(probs, labels), accuracy(probs, labels))
+def figures(records: Records) -> Figures:
+    """Measure exactly what a comparison shows."""
+    probs, labels = np.asarray(records.probs, dtype=np.float64), records.labels
+    shown = (*shown_in("comparison"), *shown_in("change"))
+    return {metric.name: metric.exact(probs, labels) for metric in shown}
 
 
 @final
@@ -155,13 +145,13 @@ class Arena:
     @cached_property
     def before(self) -> Figures:
         """Measure the base model."""
-        return Figures.of(self.held)
+        return figures(self.held)
 
     def trial(self, method: Method[Calibrator]) -> Trial:
         """Fit a method and measure it on what was held out."""
         runtime = Timed(InProcess(self.fitted))
         result = run(method, runtime, self.privacy, participation=self.participation, randomness=self.randomness)
-        after = Figures.of(result.artifact.over(self.held))
+        after = figures(result.artifact.over(self.held))
         return Trial(self.before, after, result.bytes_a_client, runtime.seconds, result.privacy)
 
 

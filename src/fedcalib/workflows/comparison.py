@@ -13,22 +13,29 @@ from fedcalib.cli.voice import Table
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
 from fedcalib.registry import Registered
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import comparison as picture
-from fedcalib.report.values import Better, Contender
+from fedcalib.report.values import Contender
 
 SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
-_METRICS: Final[Mapping[str, tuple[str, Better]]] = {
-    "cwece": ("Classwise ECE", "lower"),
-    "ece": ("ECE", "lower"),
-    "nll": ("Log loss", "lower"),
-    "accuracy_change": ("Accuracy change, points", "higher"),
-}
 _FALLEN: Final = -1.0  # points of accuracy; a method that costs more is marked
 
 Values = Mapping[str, Measured]
+
+
+def change_of(metric: Metric) -> str:
+    """Name the column that shows a metric's change."""
+    return f"{metric.name}_change"
+
+
+def columns_of() -> dict[str, tuple[str, Direction]]:
+    """List what is compared, by key: the title, and which direction is better."""
+    values = {metric.name: (metric.title, metric.direction) for metric in shown_in("comparison")}
+    changes = {change_of(metric): (f"{metric.title} change, points", metric.direction) for metric in shown_in("change")}
+    return values | changes
 
 
 @final
@@ -47,8 +54,7 @@ class Row:
     @property
     def fallen(self) -> bool:
         """Say whether accuracy fell by more than a point."""
-        change = self.values["accuracy_change"].value
-        return change < _FALLEN
+        return self.values[change_of(ACCURACY)].value < _FALLEN
 
     def to_json(self) -> dict[str, Any]:
         """Write it as data."""
@@ -88,7 +94,7 @@ class Side:
 
     def tables(self, title: str) -> list[Table]:
         """Lay it out for people."""
-        columns = ("method", "cwECE", "ECE", "log loss", "acc. (pp)", "bytes", "client ms", "epsilon")
+        columns = ("method", *(title for title, _ in columns_of().values()), "bytes", "client ms", "epsilon")
         tables = [Table(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
         if self.refused:
             tables.append(Table("Refused", ("method", "reason"), tuple(self.refused.items())))
@@ -102,10 +108,10 @@ class Side:
     def picture(self) -> Picture:
         """Draw it as rows of dots."""
         rows = [
-            Contender(row.method, tuple(row.values.get(name) for name in _METRICS), reference=row is self.base)
+            Contender(row.method, tuple(map(row.values.get, columns_of())), reference=row is self.base)
             for row in (self.base, *self.rows)
         ]
-        return picture(rows, dict(_METRICS.values()))
+        return picture(rows, dict(columns_of().values()))
 
     def page(self, privacy: str, simulation: bool, warnings: Sequence[str], provenance: Mapping[str, object]) -> bytes:
         """Draw the report."""
@@ -125,31 +131,29 @@ class Side:
         if not self.rows:
             return "No method could be run."
         best = self.rows[0]
-        before, after = (row.values["cwece"].value for row in (self.base, best))
+        before, after = (row.values[CWECE.name].value for row in (self.base, best))
         if math.isnan(after):
             return "No classwise calibration error could be told from the noise."
         return f"The lowest classwise calibration error is that of {best.method}: {after:.4f}, from {before:.4f}."
 
 
 def _place(row: Row) -> float:
-    error = row.values["cwece"].value
+    error = row.values[CWECE.name].value
     return math.inf if math.isnan(error) else error
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    metrics = [_said(row.values[name]) for name in ("cwece", "ece", "nll")]
-    change = row.values["accuracy_change"].value
     took = "" if row.client_seconds is None else f"{1000 * row.client_seconds:.2f}"
     sent = "" if row.bytes_a_client is None else f"{row.bytes_a_client:,}"
-    mark = " !" if row.fallen else ""
-    return (
-        row.method,
-        *metrics,
-        "-" if math.isnan(change) else f"{change:+.2f}{mark}",
-        sent,
-        took,
-        _plain(row.epsilon),
-    )
+    metrics = [_said(row.values[metric.name]) for metric in shown_in("comparison")]
+    changes = [_points(row, metric) for metric in shown_in("change")]
+    return (row.method, *metrics, *changes, sent, took, _plain(row.epsilon))
+
+
+def _points(row: Row, metric: Metric) -> str:
+    change = row.values[change_of(metric)].value
+    mark = " !" if metric is ACCURACY and row.fallen else ""
+    return "-" if math.isnan(change) else f"{change:+.2f}{mark}"
 
 
 def _said(value: Measured) -> str:

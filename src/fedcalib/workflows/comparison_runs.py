@@ -19,12 +19,13 @@ from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.metrics.intervals import NOTHING, Measured
+from fedcalib.metrics.table import shown_in
 from fedcalib.records import Schema
 from fedcalib.registry import Registered
 from fedcalib.workflows import session as state
 from fedcalib.workflows.budget import together
 from fedcalib.workflows.compare import ByClient, Figures, Split, Standing, Trial, compare
-from fedcalib.workflows.comparison import SIMULATION, Row, Side, builder, built
+from fedcalib.workflows.comparison import SIMULATION, Row, Side, builder, built, change_of
 from fedcalib.workflows.session import Conductor, Phase, Purse, Rehearsal
 
 
@@ -160,8 +161,10 @@ def _base(before: Sequence[Figures]) -> Row:
 
 def _ranges(after: Sequence[Figures], before: Sequence[Figures]) -> dict[str, Measured]:
     """Average over repeats, give or take their standard deviation where there are several."""
-    columns = {name: [getattr(one, name) for one in after] for name in ("cwece", "ece", "nll")}
-    columns["accuracy_change"] = [100 * (a.accuracy - b.accuracy) for a, b in zip(after, before, strict=True)]
+    columns = {metric.name: [one[metric.name] for one in after] for metric in shown_in("comparison")}
+    for metric in shown_in("change"):
+        pairs = zip(after, before, strict=True)
+        columns[change_of(metric)] = [100 * (new[metric.name] - old[metric.name]) for new, old in pairs]
     return {name: _range(np.array(values)) for name, values in columns.items()}
 
 
@@ -187,10 +190,11 @@ def _private(word: str, before: MetricsReport, after: MetricsReport, rehearsal: 
 
 def _measured(word: str, before: MetricsReport, after: MetricsReport) -> Row:
     """Read a private measurement; what drowned in noise stays empty."""
-    values = {name: getattr(after, name) or Measured(NOTHING) for name in ("cwece", "ece", "nll")}
-    known = after.accuracy is not None and before.accuracy is not None
-    change = 100 * (after.accuracy.value - before.accuracy.value) if known else NOTHING  # type: ignore[union-attr]
-    return Row(word, {**values, "accuracy_change": Measured(change)})
+    values = {metric.name: getattr(after, metric.name) or Measured(NOTHING) for metric in shown_in("comparison")}
+    for metric in shown_in("change"):
+        new, old = (getattr(report, metric.name) or Measured(NOTHING) for report in (after, before))
+        values[change_of(metric)] = Measured(100 * (new.value - old.value))
+    return Row(word, values)
 
 
 def _listed(refused: Mapping[str, str]) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts.evaluation import MetricsReport
+from fedcalib.artifacts.evaluation import MetricsReport, headline
 from fedcalib.cli.voice import Table
 from fedcalib.federation import Federation
 from fedcalib.privacy import Privacy
 from fedcalib.workflows.session import Rehearsal
-
-METRICS: Final = ("accuracy", "ece", "cwece", "nll", "brier", "auc")
 
 
 def counts(federation: Federation, privacy: Privacy) -> dict[str, int | None]:
@@ -31,7 +29,7 @@ def spending(spent: Spending) -> dict[str, Any]:
 
 def metrics(report: MetricsReport | None) -> dict[str, Any] | None:
     """Write the headline metrics as data, with null for what is missing."""
-    return None if report is None else {name: measured(getattr(report, name)) for name in METRICS}
+    return None if report is None else {metric.name: measured(getattr(report, metric.name)) for metric in headline()}
 
 
 def measured(measured: Any) -> dict[str, float | None] | None:
@@ -44,14 +42,14 @@ def measured(measured: Any) -> dict[str, float | None] | None:
 
 def missing(report: MetricsReport, classes: int) -> tuple[str, ...]:
     """Say why a metric is null."""
-    lone = () if report.auc is not None or classes == 2 else ("auc is left out: it is defined for two classes only.",)
-    return (*report.warnings, *lone)
+    undefined = (metric.name for metric in headline() if metric.classes == "two" and classes != 2)
+    return (*report.warnings, *(f"{name} is left out: it is defined for two classes only." for name in undefined))
 
 
 def metrics_table(title: str, columns: Mapping[str, dict[str, Any] | None]) -> Table:
     """Lay metrics out, one a row."""
     shown = {name: values for name, values in columns.items() if values is not None}
-    rows = tuple((metric, *(_said(values[metric]) for values in shown.values())) for metric in METRICS)
+    rows = tuple((metric.name, *(_said(values[metric.name]) for values in shown.values())) for metric in headline())
     return Table(title, ("metric", *shown), rows if shown else ())
 
 
@@ -101,11 +99,12 @@ def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20) -> lis
         return []
     shown = sorted((row for row in rows if row["metrics"] is not None), key=lambda row: -(row["records"] or 0))
     title = "Single sites" if len(shown) <= most else f"{most} of {len(shown)} sites"
+    names = [metric.name for metric in headline()]
     cells = tuple(
-        (row["site"], str(row["records"] or "-"), *(_value(row["metrics"][name]) for name in METRICS))
+        (row["site"], str(row["records"] or "-"), *(_value(row["metrics"][name]) for name in names))
         for row in shown[:most]
     )
-    return [Table(title, ("site", "records", *METRICS), cells)]
+    return [Table(title, ("site", "records", *names), cells)]
 
 
 def _value(measured: Mapping[str, float | None] | None) -> str:

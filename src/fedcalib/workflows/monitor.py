@@ -25,6 +25,7 @@ from fedcalib.loop import Result, run
 from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.metrics.table import ACCURACY, AUC
 from fedcalib.privacy import Privacy
 from fedcalib.runtimes import InProcess
 
@@ -61,8 +62,8 @@ def signals(report: MetricsReport) -> Mapping[str, Signal]:
             ),
         ),
     }
-    ranking = ("auc", report.auc) if report.auc is not None else ("accuracy", report.accuracy)
-    return {**found, ranking[0]: _of_interval(ranking[1])}
+    ranking, measured = (ACCURACY, report.accuracy) if report.auc is None else (AUC, report.auc)
+    return {**found, ranking.name: _of_interval(measured)}
 
 
 def pooled(known: Sequence[Signal]) -> Signal:

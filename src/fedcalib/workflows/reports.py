@@ -15,22 +15,15 @@ import numpy as np
 
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import Curve as Traced
-from fedcalib.artifacts.evaluation import Curves, MetricsReport
+from fedcalib.artifacts.evaluation import Curves, MetricsReport, headline
 from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.metrics.table import ECE, Metric, shown_in
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import reliability
 from fedcalib.report.page import Page, render
 from fedcalib.report.values import Curve, Diagram, MetricRow, SiteRow
 
-_NOTES: Final = {
-    "accuracy": ("Accuracy", "higher", "share of records whose most likely class is right"),
-    "ece": ("ECE", "lower", "mean gap between what is said and what happens: of the score, or of the top class"),
-    "cwece": ("Classwise ECE", "lower", "the same for every class, averaged over classes"),
-    "nll": ("Log loss", "lower", "cut at a public bound"),
-    "brier": ("Brier score", "lower", "mean squared error of the probabilities"),
-    "auc": ("AUC", "higher", "chance that a positive is scored above a negative"),
-}
 _CLEAR: Final = 3.0  # standard deviations of noise below which a bin shows nothing
 
 
@@ -68,7 +61,7 @@ def files(story: Story) -> dict[str, bytes]:
         warnings=tuple(story.warnings),
         provenance=story.provenance,
         sites=story.sites,
-        site_metric="ECE",
+        site_metric=ECE.title,
     )
     drawn = {"report.html": render(page).encode()}
     return drawn if before is None else {**drawn, "reliability.png": reliability(before, after).png}
@@ -78,11 +71,12 @@ def metric_rows(before: MetricsReport | None, after: MetricsReport | None) -> tu
     """List every metric that was measured, before and after."""
     if before is None or after is None:
         return ()
-    return tuple(
-        MetricRow(title, getattr(before, name), getattr(after, name), better, note)  # type: ignore[arg-type]
-        for name, (title, better, note) in _NOTES.items()
-        if getattr(before, name) is not None or getattr(after, name) is not None
-    )
+    pairs = [(metric, getattr(before, metric.name), getattr(after, metric.name)) for metric in headline()]
+    return tuple(_row(*pair) for pair in pairs if pair[1:] != (None, None))
+
+
+def _row(metric: Metric, before: Measured | None, after: Measured | None = None) -> MetricRow:
+    return MetricRow(metric.title, before, after, metric.direction, metric.definition)
 
 
 def diagram(label: str, report: MetricsReport | None) -> Diagram | None:
@@ -135,7 +129,7 @@ def curve_files(
         metrics=_rows(report, curves),
         before=diagram,
         sites=_sites(facts["per_site"]),
-        site_metric="ECE",
+        site_metric=ECE.title,
         figures=pictures,
         warnings=(*facts["warnings"], *curves.warnings),
         provenance={"method": "score-curves"},
@@ -146,19 +140,12 @@ def curve_files(
 
 def _rows(report: MetricsReport | None, curves: Curves) -> tuple[MetricRow, ...]:
     """List what was measured, in one column."""
-    figures = {name: None if value is None else Measured(**value) for name, value in curves.to_json().items()}
-    rows = [
-        MetricRow("AUC", figures["auc"], better="higher", note="chance that a positive is scored above a negative"),
-        MetricRow("ECE", figures["ece"], note="mean gap between score and share of positives, 15 bins"),
-        MetricRow("Accuracy", figures["accuracy"], better="higher", note="at threshold 0.5"),
-        MetricRow("Precision", figures["precision"], better="higher", note="at threshold 0.5"),
-        MetricRow("Recall", figures["recall"], better="higher", note="at threshold 0.5"),
-    ]
-    losses = [("Log loss", "nll", "cut at a public bound"), ("Brier score", "brier", "mean squared error")]
-    for title, name, note in losses:
-        found = None if report is None else getattr(report, name)
-        rows.append(MetricRow(title, found, note=note))
-    return tuple(row for row in rows if row.before is not None)
+    known = {name: None if value is None else Measured(**value) for name, value in curves.to_json().items()}
+    found = {
+        metric: known[metric.name] if metric.name in known else getattr(report, metric.name, None)
+        for metric in shown_in("curves")
+    }
+    return tuple(_row(metric, value) for metric, value in found.items() if value is not None)
 
 
 def _headline(curves: Curves) -> str:
@@ -204,8 +191,8 @@ def _diagram(curves: Curves) -> Diagram:
 
 
 def _sites(rows: Sequence[Mapping[str, Any]] | None) -> tuple[SiteRow, ...]:
-    shown = [row for row in rows or () if row["metrics"] is not None and row["metrics"]["ece"] is not None]
-    return tuple(SiteRow(row["site"], after=Measured(**row["metrics"]["ece"])) for row in shown)
+    shown = [(row["site"], row["metrics"][ECE.name]) for row in rows or () if row["metrics"] is not None]
+    return tuple(SiteRow(site, after=Measured(**value)) for site, value in shown if value is not None)
 
 
 def _saved(curves: Curves, spent: Spending) -> bytes:

@@ -25,6 +25,7 @@ from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import ACCURACY, ECE, Metric, shown_in
 from fedcalib.records import Schema
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
@@ -77,21 +78,22 @@ def effect(found: Timeline) -> dict[str, Any] | None:
 def table(found: Timeline) -> Table:
     """Lay the windows out, one a row."""
     served = any(window.review.served is not None for window in found.windows)
-    columns = ("window", "ECE", *(("served ECE",) if served else ()), "confidence", "AUC", "accuracy", "estimated")
+    columns = ("window", *(metric.title for metric in _shown()), *((f"{ECE.title} as served",) * served))
     rows = tuple(
         (*_row(window, served), ", ".join(alarm.signal for alarm in window.alarms)) for window in found.windows
     )
-    return Table("Window by window", (*columns, "alarms"), rows)
+    return Table("Window by window", (*columns, "confidence", "estimated accuracy", "alarms"), rows)
+
+
+def _shown() -> list[Metric]:
+    """List the metrics, those of errors first."""
+    return sorted(shown_in("timeline"), key=lambda metric: metric.direction == "higher")
 
 
 def _row(window: Window, served: bool) -> tuple[str, ...]:
-    metrics = window.review.metrics
-    after = None if window.review.served is None else window.review.served.ece
-    confidence = window.signals.get("confidence")
-    shown = [metrics.ece, *([after] if served else [])]
-    rest = [metrics.auc, metrics.accuracy, window.review.estimate]
-    middle = "-" if confidence is None else f"{confidence.value:.4f}"
-    return (window.label, *map(_said, shown), middle, *map(_said, rest))
+    shown = [getattr(window.review.metrics, metric.name) for metric in _shown()]
+    after = [_served(window)] if served else []
+    return (window.label, *map(_said, (*shown, *after, _confidence(window), window.review.estimate)))
 
 
 def _said(measured: Measured | None) -> str:
@@ -100,21 +102,26 @@ def _said(measured: Measured | None) -> str:
 
 def charts(found: Timeline) -> tuple[Picture, ...]:
     """Draw the figures over time, with the alarms where they were raised."""
-    errors = _drawn(found, lambda window: window.review.metrics.ece, "gap")
-    drawn = [
-        timeline(errors, "calibration error (ECE)", title="Calibration"),
-        timeline(_drawn(found, _confidence, "confidence"), "mean confidence", title="Confidence"),
-    ]
-    if any(window.review.metrics.auc is not None for window in found.windows):
-        drawn.append(timeline(_drawn(found, lambda window: window.review.metrics.auc, "auc"), "AUC", title="Ranking"))
-    else:
-        accuracy = _drawn(found, lambda window: window.review.metrics.accuracy, "accuracy")
-        drawn.append(timeline(accuracy, "accuracy", title="Accuracy"))
+    drawn = [_chart(found, metric) for metric in _shown() if metric is ECE or _measured(found, metric)]
+    drawn.append(timeline(_drawn(found, _confidence, "confidence"), "mean confidence", title="Confidence"))
     if any(window.review.served is not None for window in found.windows):
-        served = _drawn(found, lambda window: None if window.review.served is None else window.review.served.ece, "")
-        drawn.append(timeline(served, "calibration error (ECE)", title="Calibration as served"))
+        drawn.append(timeline(_drawn(found, _served, ""), ECE.title, title=f"{ECE.title} as served"))
     estimated = _drawn(found, lambda window: window.review.estimate, "")
-    return (*drawn, timeline(estimated, "accuracy", title="Accuracy as estimated without labels"))
+    return (*drawn, timeline(estimated, ACCURACY.title, title=f"{ACCURACY.title} as estimated without labels"))
+
+
+def _chart(found: Timeline, metric: Metric) -> Picture:
+    signal = "gap" if metric is ECE else metric.name  # the gap has a sign, so it shows a shift where the ECE does not
+    points = _drawn(found, lambda window: getattr(window.review.metrics, metric.name), signal)
+    return timeline(points, metric.title, title=metric.title)
+
+
+def _measured(found: Timeline, metric: Metric) -> bool:
+    return any(getattr(window.review.metrics, metric.name) is not None for window in found.windows)
+
+
+def _served(window: Window) -> Measured | None:
+    return None if window.review.served is None else window.review.served.ece
 
 
 def _drawn(found: Timeline, of: Callable[[Window], Measured | None], signal: str) -> list[Drawn]:
