@@ -1,11 +1,19 @@
-# Each target sets itself up in .venv from constraints.txt; nothing but Python 3.11, make and git is needed.
+# Each target sets itself up in .venv from constraints.txt; nothing but Python 3.11 or newer, make and git is needed.
+# PYTHON=python3.12 uses another Python, with an environment of its own (.venv-3.12).
 PYTHON ?= python3
-VENV := .venv
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV := $(if $(filter file,$(origin PYTHON)),.venv,.venv-$(VERSION))
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# constraints.txt was written with Python 3.11 and tried with 3.12 and 3.13; elsewhere pip chooses versions by itself
+PINNED := $(if $(filter 3.11 3.12 3.13,$(VERSION)),--constraint constraints.txt)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED)
+# torch is optional: tests that need it are skipped where it is absent. TORCH= leaves it out, TORCH=torch takes any build.
+TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
+COMMA := ,
+EXTRAS := sklearn,flower,onnx,fast,demo,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit snapshots bench bench-maddock e2e fuzz clean
+.PHONY: demo test lint types unit wheel snapshots bench bench-maddock e2e fuzz clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -22,6 +30,10 @@ types: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+# The wheel in an empty environment, with whatever versions pip chooses
+wheel: $(VENV)/.dev
+	$(BIN)/python -m pytest -q tests/test_wheel.py
 
 # Write tests/snapshots anew; WORDS=1 writes sentences only and leaves figures as they are
 snapshots: $(VENV)/.dev
@@ -62,15 +74,15 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) --editable '.[demo]'
 	touch $@
 
-# torch is pinned by name first, so that its small CPU build is taken and nothing pulls in a larger one
+# torch comes first and by name, so that its small CPU build is taken where there is one and nothing pulls in a larger one
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
-	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[sklearn,torch,flower,onnx,fast,demo,dev]'
+	$(if $(TORCH),$(PIP) $(TORCH))
+	$(PIP) --editable '.[$(EXTRAS)]'
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(PIP) --editable '.[sklearn,torch,flower,onnx,fast,demo,dev,bench]'
+	$(PIP) --editable '.[$(EXTRAS),bench]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

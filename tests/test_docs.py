@@ -55,6 +55,8 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FEDCALIB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     space: dict[str, object] = {"__name__": "docs"}
+    if any(kind == "python" and re.search(r"^import torch", code, re.M) for kind, code in blocks(page)):
+        pytest.importorskip("torch")
     for kind, code in blocks(page):
         assert kind in KINDS, f"say what kind of block this is: {code[:60]!r}"
         if kind == "python":
