@@ -11,7 +11,7 @@ from fedcalib.metrics.intervals import Measured
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page
 from fedcalib.report.row_plots import timeline
-from fedcalib.report.values import Contender, Curve, Diagram, MetricRow, SiteRow, Window
+from fedcalib.report.values import Contender, Diagram, MetricRow, PlotLine, SiteRow, TimePoint
 
 NASTY = '<script>alert(\'1\')</script>" onload="x" & $x_1$ 医院\n'
 
@@ -48,14 +48,16 @@ def sites() -> tuple[SiteRow, ...]:
     )
 
 
-def curve(label: str = "model", **changes: Any) -> Curve:
+def curve(label: str = "model", **changes: Any) -> PlotLine:
     x = np.linspace(0, 1, 20)
-    return Curve(**({"label": label, "x": x, "y": x**0.3, "low": x**0.4, "high": x**0.2, "text": "AUC 0.8"} | changes))
+    return PlotLine(
+        **({"label": label, "x": x, "y": x**0.3, "low": x**0.4, "high": x**0.2, "text": "AUC 0.8"} | changes)
+    )
 
 
-def windows() -> list[Window]:
+def windows() -> list[TimePoint]:
     values = [Measured(0.01 * week, 0.01 * week - 0.01, 0.01 * week + 0.01) for week in range(9)]
-    return [Window(f"week {week}", None if week == 4 else value, week > 6) for week, value in enumerate(values)]
+    return [TimePoint(f"week {week}", None if week == 4 else value, week > 6) for week, value in enumerate(values)]
 
 
 def contenders() -> list[Contender]:

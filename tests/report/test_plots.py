@@ -19,41 +19,41 @@ from matplotlib.image import imread
 
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
-from fedcalib.report import plots
+from fedcalib.report import curve_plots, row_plots
 from fedcalib.report.canvas import AFTER, ALARM, BEFORE, Picture, colours
-from fedcalib.report.values import Contender, Curve, SiteRow, Window
+from fedcalib.report.values import Contender, PlotLine, SiteRow, TimePoint
 from tests.report.examples import NASTY, contenders, curve, diagram, sites, windows
 
 BETTER: Any = {"ECE": "lower", "AUC": "higher"}
 EVERY: dict[str, Callable[[], Picture]] = {
-    "reliability": lambda: plots.reliability(diagram(), diagram("after", 0.0)),
-    "reliability of one": lambda: plots.reliability(diagram()),
-    "roc": lambda: plots.roc([curve("before"), curve("after")]),
-    "pr": lambda: plots.pr([curve()], 0.3),
-    "trade-off": lambda: plots.trade_off([curve(str(line)) for line in range(9)], "clients", "error"),
-    "timeline": lambda: plots.timeline(windows(), "ECE", 0.05),
-    "bars by site": lambda: plots.bars_by_site(sites()),
-    "who holds what": lambda: plots.who_holds_what(["a", "b"], ["x", "y", "z"], [[1, 2, 3], [0, None, -1.0]]),
-    "comparison": lambda: plots.comparison(contenders(), BETTER),
+    "reliability": lambda: curve_plots.reliability(diagram(), diagram("after", 0.0)),
+    "reliability of one": lambda: curve_plots.reliability(diagram()),
+    "roc": lambda: curve_plots.roc([curve("before"), curve("after")]),
+    "pr": lambda: curve_plots.pr([curve()], 0.3),
+    "trade-off": lambda: curve_plots.trade_off([curve(str(line)) for line in range(9)], "clients", "error"),
+    "timeline": lambda: row_plots.timeline(windows(), "ECE", 0.05),
+    "bars by site": lambda: row_plots.bars_by_site(sites()),
+    "who holds what": lambda: row_plots.who_holds_what(["a", "b"], ["x", "y", "z"], [[1, 2, 3], [0, None, -1.0]]),
+    "comparison": lambda: row_plots.comparison(contenders(), BETTER),
 }
 EMPTY: dict[str, Callable[[], Picture]] = {
-    "reliability": lambda: plots.reliability(
+    "reliability": lambda: curve_plots.reliability(
         diagram(**dict.fromkeys(("confidence", "observed", "count"), [None] * 10))
     ),
-    "roc": lambda: plots.roc([]),
-    "roc without points": lambda: plots.roc([Curve("none", [], [])]),
-    "pr": lambda: plots.pr([]),
-    "trade-off": lambda: plots.trade_off([], "clients", "error"),
-    "trade-off that a logarithm cannot show": lambda: plots.trade_off([Curve("zero", [0, 1], [1, -1])], "x", "y"),
-    "timeline": lambda: plots.timeline([], "ECE"),
-    "timeline of breaks": lambda: plots.timeline([Window("a", None, alarm=True), Window("b")], "ECE"),
-    "bars by site": lambda: plots.bars_by_site([]),
-    "bars of nothing": lambda: plots.bars_by_site([SiteRow("a"), SiteRow("b", too_few=True)]),
-    "who holds what": lambda: plots.who_holds_what([], [], []),
-    "who holds nothing": lambda: plots.who_holds_what(["a"], ["x"], [[0]]),
-    "comparison": lambda: plots.comparison([], BETTER),
-    "comparison without metrics": lambda: plots.comparison([Contender("a", ())], {}),
-    "comparison of nothing": lambda: plots.comparison([Contender("a", (None, Measured(math.nan)))], BETTER),
+    "roc": lambda: curve_plots.roc([]),
+    "roc without points": lambda: curve_plots.roc([PlotLine("none", [], [])]),
+    "pr": lambda: curve_plots.pr([]),
+    "trade-off": lambda: curve_plots.trade_off([], "clients", "error"),
+    "trade-off without a logarithm": lambda: curve_plots.trade_off([PlotLine("zero", [0, 1], [1, -1])], "x", "y"),
+    "timeline": lambda: row_plots.timeline([], "ECE"),
+    "timeline of breaks": lambda: row_plots.timeline([TimePoint("a", None, alarm=True), TimePoint("b")], "ECE"),
+    "bars by site": lambda: row_plots.bars_by_site([]),
+    "bars of nothing": lambda: row_plots.bars_by_site([SiteRow("a"), SiteRow("b", too_few=True)]),
+    "who holds what": lambda: row_plots.who_holds_what([], [], []),
+    "who holds nothing": lambda: row_plots.who_holds_what(["a"], ["x"], [[0]]),
+    "comparison": lambda: row_plots.comparison([], BETTER),
+    "comparison without metrics": lambda: row_plots.comparison([Contender("a", ())], {}),
+    "comparison of nothing": lambda: row_plots.comparison([Contender("a", (None, Measured(math.nan)))], BETTER),
 }
 
 few = settings(max_examples=5, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # a picture takes a while
@@ -102,7 +102,7 @@ def test_nothing_to_show_is_still_a_picture(name: str) -> None:
 def test_drawing_leaves_no_trace() -> None:
     code = (
         "import matplotlib, sys; before = matplotlib.rcParams.copy()\n"
-        "from fedcalib.report import plots; plots.timeline([], 'x')\n"
+        "from fedcalib.report import row_plots; row_plots.timeline([], 'x')\n"
         "assert 'matplotlib.pyplot' not in sys.modules, 'pyplot'\n"
         "assert all(matplotlib.rcParams[key] == before[key] for key in before if key != 'backend'), 'style'"
     )
@@ -114,38 +114,38 @@ def test_drawing_leaves_no_trace() -> None:
 def test_any_reliability_table_can_be_drawn(confidence: Any, observed: Any, low: Any, high: Any, count: Any) -> None:
     edges = np.linspace(0, 1, 5)
     parts = {"confidence": confidence, "observed": observed, "low": low, "high": high, "count": count}
-    check(plots.reliability(diagram(edges=edges, noisy=True, **parts)))
+    check(curve_plots.reliability(diagram(edges=edges, noisy=True, **parts)))
 
 
 @few
 @given(column, column, columns, columns)
 def test_any_curve_can_be_drawn(x: Any, y: Any, low: Any, high: Any) -> None:
-    curves = [Curve("any", x, y, low, high)]
-    check(plots.roc(curves))
-    check(plots.trade_off(curves, "x", "y"))
+    curves = [PlotLine("any", x, y, low, high)]
+    check(curve_plots.roc(curves))
+    check(curve_plots.trade_off(curves, "x", "y"))
 
 
 @few
 @given(st.lists(measured, min_size=3, max_size=3), anything)
 def test_any_measurement_can_be_drawn(values: list[Measured | None], limit: float | None) -> None:
-    check(plots.timeline([Window(str(week), value, week == 1) for week, value in enumerate(values)], "x", limit))
-    check(plots.bars_by_site([SiteRow("site", value, values[0]) for value in values]))
-    check(plots.comparison([Contender("method", (value,)) for value in values], {"x": "lower"}))
+    check(row_plots.timeline([TimePoint(str(week), value, week == 1) for week, value in enumerate(values)], "x", limit))
+    check(row_plots.bars_by_site([SiteRow("site", value, values[0]) for value in values]))
+    check(row_plots.comparison([Contender("method", (value,)) for value in values], {"x": "lower"}))
 
 
 def test_names_from_outside_do_no_harm() -> None:
-    check(plots.bars_by_site([SiteRow(NASTY, Measured(1.0))], NASTY, NASTY))
-    check(plots.who_holds_what([NASTY], [NASTY], [[1]]))
-    check(plots.roc([curve(NASTY, text=NASTY)], NASTY))
-    check(plots.timeline([Window(NASTY, Measured(1))], NASTY))
-    check(plots.reliability(diagram(NASTY, ece_text=NASTY)))
-    check(plots.bars_by_site([SiteRow(r"$\frac$", Measured(1.0))]))  # would be a formula, and a wrong one
+    check(row_plots.bars_by_site([SiteRow(NASTY, Measured(1.0))], NASTY, NASTY))
+    check(row_plots.who_holds_what([NASTY], [NASTY], [[1]]))
+    check(curve_plots.roc([curve(NASTY, text=NASTY)], NASTY))
+    check(row_plots.timeline([TimePoint(NASTY, Measured(1))], NASTY))
+    check(curve_plots.reliability(diagram(NASTY, ece_text=NASTY)))
+    check(row_plots.bars_by_site([SiteRow(r"$\frac$", Measured(1.0))]))  # would be a formula, and a wrong one
 
 
 def test_a_withheld_site_leaks_nothing() -> None:
     """The picture of a site with too few records does not depend on its values."""
-    one = plots.bars_by_site([SiteRow("tiny", Measured(0.1), Measured(0.2), 4, too_few=True)])
-    other = plots.bars_by_site([SiteRow("tiny", Measured(0.9), None, 9, too_few=True)])
+    one = row_plots.bars_by_site([SiteRow("tiny", Measured(0.1), Measured(0.2), 4, too_few=True)])
+    other = row_plots.bars_by_site([SiteRow("tiny", Measured(0.9), None, 9, too_few=True)])
     assert one == other
     assert "too few to show" in one.alt
 
@@ -161,27 +161,27 @@ def test_before_and_after_keep_their_colours() -> None:
 
 
 def test_alarms_are_marked_even_where_the_value_is_missing() -> None:
-    assert holds(check(plots.timeline(windows(), "ECE")), ALARM)
-    assert holds(check(plots.timeline([Window("a", None, alarm=True)], "ECE")), ALARM)
-    assert not holds(check(plots.timeline([Window("a", Measured(0.1))], "ECE")), ALARM)
+    assert holds(check(row_plots.timeline(windows(), "ECE")), ALARM)
+    assert holds(check(row_plots.timeline([TimePoint("a", None, alarm=True)], "ECE")), ALARM)
+    assert not holds(check(row_plots.timeline([TimePoint("a", Measured(0.1))], "ECE")), ALARM)
 
 
 def test_words_say_where_the_gap_is() -> None:
     observed = np.linspace(0.05, 0.95, 10)
     observed[7] -= 0.4
-    said = plots.reliability(diagram("before", ece_text="ECE 0.04", observed=observed)).alt
+    said = curve_plots.reliability(diagram("before", ece_text="ECE 0.04", observed=observed)).alt
     assert "before: ECE 0.04; the largest gap is at a predicted probability of 0.75" in said
     assert "0.35" in said
 
 
 def test_whiskers_are_spoken_of_where_there_are_any() -> None:
     assert "Whiskers" in drawn("bars by site").alt
-    assert "Whiskers" not in plots.bars_by_site([SiteRow("a", Measured(0.1))]).alt
-    assert "Whiskers" not in plots.reliability(diagram(low=None, high=None)).alt
+    assert "Whiskers" not in row_plots.bars_by_site([SiteRow("a", Measured(0.1))]).alt
+    assert "Whiskers" not in curve_plots.reliability(diagram(low=None, high=None)).alt
 
 
 def test_many_rows_are_cut_and_it_is_said() -> None:
-    picture = plots.bars_by_site([SiteRow(f"site {place}", Measured(0.1)) for place in range(500)])
+    picture = row_plots.bars_by_site([SiteRow(f"site {place}", Measured(0.1)) for place in range(500)])
     check(picture)
     assert "Only the first 40 are drawn" in picture.alt
     assert "site 39:" in picture.alt
@@ -197,6 +197,6 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="20 values of low"):
         curve(low=[0.1])
     with pytest.raises(InputError, match="2 values a method"):
-        plots.comparison([Contender("a", (None,))], BETTER)
+        row_plots.comparison([Contender("a", (None,))], BETTER)
     with pytest.raises(InputError, match="1 rows of 2 counts"):
-        plots.who_holds_what(["a"], ["x", "y"], [[1]])
+        row_plots.who_holds_what(["a"], ["x", "y"], [[1]])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import Direction
 from fedcalib.report.tables import (
     MISSING,
     compact,
@@ -22,7 +23,7 @@ from fedcalib.report.tables import (
     verdict_on,
     with_interval,
 )
-from fedcalib.report.values import Better, MetricRow, Public
+from fedcalib.report.values import MetricRow, Public
 
 
 @given(st.floats(), st.integers(0, 6))
@@ -100,7 +101,7 @@ def test_a_column_has_one_number_of_decimals() -> None:
         (Measured(math.nan), Measured(0.4), "lower", "", "even"),
     ],
 )
-def test_verdicts(before: Measured, after: Measured | None, better: Better, words: str, tone: str) -> None:
+def test_verdicts(before: Measured, after: Measured | None, better: Direction, words: str, tone: str) -> None:
     judged = verdict_on(before, after, None, better)
     assert (judged.words, judged.tone) == (words, tone)
 

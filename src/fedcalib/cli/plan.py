@@ -116,13 +116,13 @@ def _table(study: Study, around: Sequence[Forecast]) -> Table:
 def write_picture(path: Path, study: Study, around: Sequence[Forecast]) -> Path:
     """Draw the error against the number of clients, one line an epsilon."""
     from fedcalib.report.curve_plots import trade_off
-    from fedcalib.report.values import Curve
+    from fedcalib.report.values import PlotLine
 
     lines = []
     for epsilon in dict.fromkeys(one.epsilon for one in around):
         shown = [one for one in around if one.epsilon == epsilon and one.enough]
         label = "exact" if epsilon is None else f"epsilon = {epsilon:.3g}"
-        lines.append(Curve(label, [one.clients for one in shown], [one.error for one in shown]))
+        lines.append(PlotLine(label, [one.clients for one in shown], [one.error for one in shown]))
     picture = trade_off(lines, "clients", f"error of {study.metric}", f"Error of {study.metric}, {study.privacy}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

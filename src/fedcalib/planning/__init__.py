@@ -72,7 +72,7 @@ class Area(Figure):
 
 @final
 @dataclass(frozen=True)
-class Rate(Figure):
+class ThresholdRate(Figure):
     """A ratio at a threshold: `part` and `whole` weigh (negatives below, above; positives below, above)."""
 
     part: tuple[float, float, float, float]
@@ -119,9 +119,9 @@ def _truth(wanted: Figure, model: ScoreModel) -> float:
 
 FIGURES: Final[Mapping[str, Figure]] = {
     AUC.name: Area(),
-    ACCURACY.name: Rate((1, 0, 0, 1), (1, 1, 1, 1)),
-    PRECISION.name: Rate((0, 0, 0, 1), (0, 1, 0, 1)),
-    RECALL.name: Rate((0, 0, 0, 1), (0, 0, 1, 1)),
+    ACCURACY.name: ThresholdRate((1, 0, 0, 1), (1, 1, 1, 1)),
+    PRECISION.name: ThresholdRate((0, 0, 0, 1), (0, 1, 0, 1)),
+    RECALL.name: ThresholdRate((0, 0, 0, 1), (0, 0, 1, 1)),
     ECE.name: CalibrationError(),
 }
 

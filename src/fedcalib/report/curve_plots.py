@@ -13,7 +13,7 @@ import numpy as np
 
 from fedcalib.report.canvas import FAINT, INK, MARKERS, SOFT, WIDE, Picture, Words, colours, draw
 from fedcalib.report.tables import MISSING, PRIVATE, compact, short
-from fedcalib.report.values import Curve, Diagram, Number, known, numbers
+from fedcalib.report.values import Diagram, Number, PlotLine, known, numbers
 from fedcalib.types import Floats
 
 _SQUARE = (7.3, 5.2)  # a square for the curves and room for the names beside it
@@ -22,7 +22,7 @@ _DASHED = {"color": SOFT, "linewidth": 1, "linestyle": (0, (4, 3))}
 _REMARK = {"color": SOFT, "fontsize": 8.5, "style": "italic"}
 
 
-def roc(curves: Sequence[Curve], title: str = "ROC curve") -> Picture:
+def roc(curves: Sequence[PlotLine], title: str = "ROC curve") -> Picture:
     """Draw ROC curves: the share of positives found against the share of false alarms."""
 
     def paint(figure: Any) -> None:
@@ -35,7 +35,7 @@ def roc(curves: Sequence[Curve], title: str = "ROC curve") -> Picture:
     return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
 
 
-def pr(curves: Sequence[Curve], prevalence: Number = None, title: str = "Precision and recall") -> Picture:
+def pr(curves: Sequence[PlotLine], prevalence: Number = None, title: str = "Precision and recall") -> Picture:
     """Draw precision against recall; the dashed line is what guessing reaches."""
 
     def paint(figure: Any) -> None:
@@ -49,7 +49,7 @@ def pr(curves: Sequence[Curve], prevalence: Number = None, title: str = "Precisi
     return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
 
 
-def trade_off(curves: Sequence[Curve], x_name: str, y_name: str, title: str = "Trade-off") -> Picture:
+def trade_off(curves: Sequence[PlotLine], x_name: str, y_name: str, title: str = "Trade-off") -> Picture:
     """Draw an error against the number of clients, epsilon or another cost, both on logarithmic axes."""
     drawn = [curve for curve in curves if _positive(curve)[0].size]
 
@@ -79,7 +79,7 @@ def _unit_square(figure: Any, x_name: str, y_name: str) -> Any:
     return axes
 
 
-def _lines(axes: Any, curves: Sequence[Curve]) -> None:
+def _lines(axes: Any, curves: Sequence[PlotLine]) -> None:
     for curve, colour in zip(curves, colours(len(curves)), strict=True):
         x, y, low, high = (np.clip(part, 0.0, 1.0) for part in _columns(curve))
         axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
@@ -94,23 +94,23 @@ def _legend(axes: Any) -> None:
         axes.text(0.5, 0.5, "no values to show", transform=axes.transAxes, ha="center", color=SOFT)
 
 
-def _label(curve: Curve) -> str:
+def _label(curve: PlotLine) -> str:
     return "\n".join(short(line, 30) for line in (curve.label or MISSING, curve.text) if line)
 
 
-def _columns(curve: Curve) -> tuple[Floats, Floats, Floats, Floats]:
+def _columns(curve: PlotLine) -> tuple[Floats, Floats, Floats, Floats]:
     x, y, low, high = (numbers(part, len(curve.x)) for part in (curve.x, curve.y, curve.low, curve.high))
     return x, y, low, high
 
 
-def _positive(curve: Curve) -> tuple[Floats, Floats, Floats, Floats]:
+def _positive(curve: PlotLine) -> tuple[Floats, Floats, Floats, Floats]:
     """Keep what a logarithmic axis can show."""
     x, y, low, high = _columns(curve)
     held = (x > _LEAST) & (y > _LEAST)
     return x[held], y[held], low[held], high[held]
 
 
-def _floor(curves: Sequence[Curve]) -> float:
+def _floor(curves: Sequence[PlotLine]) -> float:
     """Choose where the axis ends; a band that reaches zero or below ends there too."""
     lowest = [float(y.min()) for _, y, _, _ in map(_positive, curves)]
     bands = [float(low[low > _LEAST].min()) for _, _, low, _ in map(_positive, curves) if (low > _LEAST).any()]
@@ -128,11 +128,11 @@ def _plain_ticks(axes: Any) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _bands(curves: Sequence[Curve]) -> str:
+def _bands(curves: Sequence[PlotLine]) -> str:
     return " Bands: intervals." if any(curve.low is not None and curve.high is not None for curve in curves) else ""
 
 
-def _in_words(curves: Sequence[Curve]) -> str:
+def _in_words(curves: Sequence[PlotLine]) -> str:
     return "; ".join(_label(curve).replace("\n", ": ") for curve in curves) + "." if curves else "No values to show."
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 from fedcalib.artifacts import write_whole
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
-from fedcalib.report import plots
+from fedcalib.report import curve_plots, row_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.tables import MISSING, bin_rows, count, metric_rows, site_rows
 from fedcalib.report.values import Count, Diagram, MetricRow, Public, SiteRow, parts
@@ -51,7 +51,7 @@ def of(page: Page) -> dict[str, Any]:
         "sites_count": any(row.records is not None for row in sites),
         "reliability": _reliability(page),
         "tables": [_table(diagram) for diagram in (page.before, page.after) if diagram is not None],
-        "site_picture": embed(plots.bars_by_site(sites, page.site_metric)) if sites else None,
+        "site_picture": embed(row_plots.bars_by_site(sites, page.site_metric)) if sites else None,
         "figures": [embed(picture) for picture in page.figures],
         "provenance": [(name, _said(value)) for name, value in page.provenance.items()],
     }
@@ -73,9 +73,9 @@ def _reliability(page: Page) -> Embedded | None:
         case None, None:
             return None
         case Diagram() as first, second:
-            return embed(plots.reliability(first, second))
+            return embed(curve_plots.reliability(first, second))
         case None, Diagram() as only:
-            return embed(plots.reliability(only))
+            return embed(curve_plots.reliability(only))
     return None
 
 

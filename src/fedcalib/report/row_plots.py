@@ -32,7 +32,7 @@ from fedcalib.report.canvas import (
     whiskers,
 )
 from fedcalib.report.tables import TOO_FEW, decimals_for, number, short, with_interval
-from fedcalib.report.values import Contender, Number, Numbers, SiteRow, Window, known, numbers, parts
+from fedcalib.report.values import Contender, Number, Numbers, SiteRow, TimePoint, known, numbers, parts
 from fedcalib.types import Bools, Floats
 
 
@@ -183,7 +183,7 @@ def _site_plots_in_words(row: SiteRow) -> str:
 _ROOM = 95  # letters that fit below the axis
 
 
-def timeline(windows: Sequence[Window], name: str, limit: Number = None, title: str = "Over time") -> Picture:
+def timeline(windows: Sequence[TimePoint], name: str, limit: Number = None, title: str = "Over time") -> Picture:
     """Draw a value with its interval, window by window; triangles mark alarms, the dashed line the limit."""
     values = np.array([parts(window.value) for window in windows], dtype=np.float64).reshape(-1, 3)
 
@@ -225,7 +225,7 @@ def _between_breaks(value: Floats) -> Bools:
     return held & ~beside
 
 
-def _alarms(axes: Any, windows: Sequence[Window], values: Floats) -> None:
+def _alarms(axes: Any, windows: Sequence[TimePoint], values: Floats) -> None:
     """Mark alarms at their value, or at the foot of the axis where the value is missing."""
     look = {"color": ALARM, "markersize": 10, "markeredgecolor": "white", "zorder": 4, "clip_on": False}
     for place, window in enumerate(windows):
@@ -235,7 +235,7 @@ def _alarms(axes: Any, windows: Sequence[Window], values: Floats) -> None:
             axes.plot(place, values[place, 0], "^", **look)
 
 
-def _ticks(axes: Any, windows: Sequence[Window]) -> None:
+def _ticks(axes: Any, windows: Sequence[TimePoint]) -> None:
     labels = [short(window.label, 16) for window in windows]
     widest = max(map(len, labels), default=1) + 3
     step = max(1, math.ceil(len(labels) * widest / _ROOM))
@@ -244,6 +244,6 @@ def _ticks(axes: Any, windows: Sequence[Window]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _timeline_plot_in_words(windows: Sequence[Window], name: str) -> str:
+def _timeline_plot_in_words(windows: Sequence[TimePoint], name: str) -> str:
     said = "; ".join(f"{short(w.label)}: {number(parts(w.value)[0])}{', alarm' if w.alarm else ''}" for w in windows)
     return f"{short(name, 50)} by window: {said or 'nothing'}."

@@ -85,7 +85,7 @@ def short(text: str, longest: int = 28) -> str:
 
 @final
 @dataclass(frozen=True)
-class Cell:
+class PageCell:
     """A value and its interval, as text."""
 
     value: str
@@ -105,14 +105,14 @@ class Mark:
 
 @final
 @dataclass(frozen=True)
-class Row:
+class PageRow:
     """A metric or a site, before and after."""
 
     name: str
     note: str
-    before: Cell
-    after: Cell
-    change: Cell
+    before: PageCell
+    after: PageCell
+    change: PageCell
     verdict: str
     tone: str  # good, bad or even
     marks: tuple[Mark, ...]
@@ -120,7 +120,7 @@ class Row:
     withheld: str = ""  # said instead of all numbers
 
     @property
-    def only(self) -> Cell:
+    def only(self) -> PageCell:
         """Give the one value of a table that compares nothing."""
         return self.after if self.before.value == MISSING else self.before
 
@@ -134,13 +134,13 @@ class Verdict:
     tone: str
 
 
-def metric_rows(rows: Sequence[MetricRow]) -> tuple[Row, ...]:
+def metric_rows(rows: Sequence[MetricRow]) -> tuple[PageRow, ...]:
     """Prepare the rows of the metrics table."""
     decimals = decimals_for(value for row in rows for value in (row.before, row.after))
     return tuple(_row(row, decimals) for row in rows)
 
 
-def site_rows(rows: Sequence[SiteRow]) -> tuple[Row, ...]:
+def site_rows(rows: Sequence[SiteRow]) -> tuple[PageRow, ...]:
     """Prepare the rows of the table of sites; those with too few records carry no number at all."""
     decimals = decimals_for(value for row in rows for value in (row.before, row.after))
     return tuple(_site_row(row, decimals) for row in rows)
@@ -185,30 +185,30 @@ def _difference(before: Measured | None, after: Measured | None, change: Measure
     return second - first, second_low - first_high, second_high - first_low
 
 
-def _row(row: MetricRow, decimals: int) -> Row:
+def _row(row: MetricRow, decimals: int) -> PageRow:
     judged = verdict_on(row.before, row.after, row.change, row.better)
     difference = _difference(row.before, row.after, row.change)[0]
-    return Row(
+    return PageRow(
         row.name,
         row.note,
         _cell(row.before, decimals),
         _cell(row.after, decimals),
-        Cell(_signed(difference, decimals), interval(row.change, decimals)),
+        PageCell(_signed(difference, decimals), interval(row.change, decimals)),
         judged.words,
         judged.tone,
         _marks(row.before, row.after),
     )
 
 
-def _site_row(row: SiteRow, decimals: int) -> Row:
+def _site_row(row: SiteRow, decimals: int) -> PageRow:
     if row.too_few:
-        empty = Cell(MISSING, "")
-        return Row(row.site, "", empty, empty, empty, "", "even", (), PRIVATE, TOO_FEW)
+        empty = PageCell(MISSING, "")
+        return PageRow(row.site, "", empty, empty, empty, "", "even", (), PRIVATE, TOO_FEW)
     return replace(_row(MetricRow(row.site, row.before, row.after), decimals), records=count(row.records))
 
 
-def _cell(measured: Measured | None, decimals: int) -> Cell:
-    return Cell(number(parts(measured)[0], decimals), interval(measured, decimals))
+def _cell(measured: Measured | None, decimals: int) -> PageCell:
+    return PageCell(number(parts(measured)[0], decimals), interval(measured, decimals))
 
 
 def _signed(difference: float, decimals: int) -> str:

@@ -94,7 +94,7 @@ class Diagram:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Curve:
+class PlotLine:
     """A line with an optional band around it."""
 
     label: str
@@ -113,7 +113,7 @@ class Curve:
 
 @final
 @dataclass(frozen=True)
-class Window:
+class TimePoint:
     """A value in one window of time, and whether it raised an alarm."""
 
     label: str

@@ -14,15 +14,14 @@ from typing import Any, Final, final
 import numpy as np
 
 from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts.evaluation import Curve as Traced
-from fedcalib.artifacts.evaluation import Curves, MetricsReport, headline
+from fedcalib.artifacts.evaluation import Curve, Curves, MetricsReport, headline
 from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.table import ECE, Metric, shown_in
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import reliability
 from fedcalib.report.page import Page, render
-from fedcalib.report.values import Curve, Diagram, MetricRow, SiteRow
+from fedcalib.report.values import Diagram, MetricRow, PlotLine, SiteRow
 
 _CLEAR: Final = 3.0  # standard deviations of noise below which a bin shows nothing
 
@@ -168,10 +167,10 @@ def _pr(curves: Curves) -> Picture:
     return curve_plots.pr([_line("model", curves.pr(), "")], None if np.isnan(rate) else rate)
 
 
-def _line(label: str, traced: Traced, text: str) -> Curve:
+def _line(label: str, traced: Curve, text: str) -> PlotLine:
     known = ~(np.isnan(traced.x.value) | np.isnan(traced.y.value))
     y = traced.y
-    return Curve(label, traced.x.value[known], y.value[known], y.low[known], y.high[known], text)
+    return PlotLine(label, traced.x.value[known], y.value[known], y.low[known], y.high[known], text)
 
 
 def _diagram(curves: Curves) -> Diagram:

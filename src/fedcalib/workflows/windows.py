@@ -30,7 +30,7 @@ from fedcalib.records import Schema
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import timeline
-from fedcalib.report.values import Window as Drawn
+from fedcalib.report.values import TimePoint
 from fedcalib.workflows import documents
 from fedcalib.workflows import session as state
 from fedcalib.workflows.budget import for_units
@@ -124,9 +124,9 @@ def _served(window: Window) -> Measured | None:
     return None if window.review.served is None else window.review.served.ece
 
 
-def _drawn(found: Timeline, of: Callable[[Window], Measured | None], signal: str) -> list[Drawn]:
+def _drawn(found: Timeline, of: Callable[[Window], Measured | None], signal: str) -> list[TimePoint]:
     return [
-        Drawn(window.label, of(window), any(alarm.signal == signal for alarm in window.alarms))
+        TimePoint(window.label, of(window), any(alarm.signal == signal for alarm in window.alarms))
         for window in found.windows
     ]
 
