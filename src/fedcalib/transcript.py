@@ -17,12 +17,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
 import numpy as np
 
-from fedcalib import wire
+from fedcalib import files, wire
 from fedcalib.answer import Answer
 from fedcalib.errors import TranscriptError, WireError
 from fedcalib.query import Query
@@ -78,10 +79,7 @@ class Transcript:
     def close(self) -> None:
         """Let other runs open the file; the lines stay in memory."""
         if self._lock is not None:
-            import fcntl
-
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # closing alone leaves the lock with a process that was forked off
-            self._lock.close()
+            files.unlock(self._lock)
             self._lock = None
 
     def __enter__(self) -> Transcript:
@@ -145,12 +143,10 @@ class Transcript:
         if self.path is None or values.size <= _MAX_INLINE:
             return wire.encode(values)
         beside = self.path.with_suffix(f".{step}.{name}.npy")
-        with beside.open("wb") as file:
-            np.save(file, values, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.chmod(0o600)
-        return {"file": beside.name, "sha256": sha256(beside.read_bytes()).hexdigest()}
+        raw = BytesIO()
+        np.save(raw, values, allow_pickle=False)
+        files.write(beside, raw.getvalue(), private=True)
+        return {"file": beside.name, "sha256": sha256(raw.getvalue()).hexdigest()}
 
     def _fetch(self, stored: Mapping[str, Any]) -> Floats:
         if "file" not in stored:
@@ -180,8 +176,7 @@ class Transcript:
                     "Put the old file back and run again."
                 )
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            files.sync(file)
 
 
 def _unwritable(path: Path, error: OSError) -> TranscriptError:
@@ -190,28 +185,16 @@ def _unwritable(path: Path, error: OSError) -> TranscriptError:
 
 def _locked(path: Path) -> BinaryIO:
     """Open a file, or create it, and lock it for as long as the returned handle stays open."""
-    import fcntl
-
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = os.fdopen(_descriptor(path), "rb")
+        file = files.open_private(path)
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.lock(file, wait=False)
     except OSError as error:
         file.close()
         raise _unlockable(path, error) from error
     return file
-
-
-def _descriptor(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # writable, because network file systems lock no other
-    except OSError:
-        if not path.is_file():
-            raise
-        return os.open(path, os.O_RDONLY)  # a finished run can be read back from where nothing may be written
 
 
 def _unlockable(path: Path, error: OSError) -> TranscriptError:

@@ -17,13 +17,13 @@ MORE = ("--rounds", "4", "--format", "json")
 DIE = """
 import os
 from fedcalib.transcript import Transcript
-answered = Transcript.answered
+answered = Transcript.note_answer
 def dying(self, step, *rest):
     answer = answered(self, step, *rest)
     if step == {step}:
         os._exit(9)
     return answer
-Transcript.answered = dying
+Transcript.note_answer = dying
 """
 
 DIE_BETWEEN = """
@@ -31,7 +31,7 @@ import os
 from fedcalib.transcript import Transcript
 def dying(self, step, *rest):
     os._exit(9)
-Transcript.answered = dying
+Transcript.note_answer = dying
 """
 
 

@@ -6,14 +6,13 @@ Artifacts to versioned JSON files and back.
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from fedcalib import wire
+from fedcalib import files, wire
 from fedcalib.errors import InputError, WireError
 from fedcalib.registry import lookup
 
@@ -33,7 +32,7 @@ class Artifact(ABC):  # noqa: B024 - abstract by meaning: what is saved is alway
             "artifact": wire.encode(self),
             "privacy": wire.encode(privacy),
         }
-        return write_whole(Path(path), json.dumps(document, indent=1, allow_nan=False) + "\n")
+        return files.save_text(Path(path), json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def load(path: Path | str) -> Any:
@@ -61,16 +60,3 @@ def read_document(path: Path | str) -> tuple[Any, Any]:
     if not isinstance(artifact, Artifact):
         raise InputError(f"Expected an artifact in {place}, found {type(artifact).__name__}.")
     return artifact, wire.decode(document.get("privacy"))
-
-
-def write_whole(path: Path, text: str) -> Path:
-    """Write a file at once or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise InputError(f"Expected to write {path}, found: {error.strerror or error}. Nothing was written.") from error
-    return path

@@ -7,12 +7,12 @@ a consortium each site makes its own two and sends only the public halves; here 
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from fedcalib import files
 from fedcalib.errors import InputError
 from fedcalib.remote.config import write_identity
 from fedcalib.secagg import Directory, SigningIdentity
@@ -34,10 +34,10 @@ def make(folder: Path, sites: Sequence[str], hosts: Sequence[str]) -> dict[str, 
         place = folder / site
         write_identity(place / "identity.json", identity)
         _node_key(place)
-        _write(place / "directory.json", directory.to_json().encode(), secret=False)
-        _write(place / "ca.crt", (folder / "ca.crt").read_bytes(), secret=False)
+        files.write(place / "directory.json", directory.to_json().encode())
+        files.write(place / "ca.crt", (folder / "ca.crt").read_bytes())
         written[site] = place
-    _write(folder / "directory.json", directory.to_json().encode(), secret=False)
+    files.write(folder / "directory.json", directory.to_json().encode())
     return written
 
 
@@ -47,10 +47,10 @@ def _tls(folder: Path, hosts: Sequence[str]) -> dict[str, Path]:
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _certificate("fedcalib pilot authority", authority_key, authority_key, None, ())
     server = _certificate("fedcalib server", server_key, authority_key, authority, hosts)
-    _write(folder / "ca.key", _private_pem(authority_key), secret=True)
-    _write(folder / "ca.crt", _pem(authority), secret=False)
-    _write(folder / "server.key", _private_pem(server_key), secret=True)
-    _write(folder / "server.pem", _pem(server), secret=False)
+    files.write(folder / "ca.key", _private_pem(authority_key), private=True)
+    files.write(folder / "ca.crt", _pem(authority))
+    files.write(folder / "server.key", _private_pem(server_key), private=True)
+    files.write(folder / "server.pem", _pem(server))
     return {"authority": folder / "ca.crt", "server": folder / "server.pem"}
 
 
@@ -114,8 +114,8 @@ def _node_key(place: Path) -> None:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    _write(place / "node", private, secret=True)
-    _write(place / "node.pub", public + b"\n", secret=False)
+    files.write(place / "node", private, private=True)
+    files.write(place / "node.pub", public + b"\n")
 
 
 def _private_pem(key: Any) -> bytes:
@@ -132,9 +132,3 @@ def _pem(certificate: Any) -> bytes:
 
     pem: bytes = certificate.public_bytes(serialization.Encoding.PEM)
     return pem
-
-
-def _write(path: Path, content: bytes, *, secret: bool) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

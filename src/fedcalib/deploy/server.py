@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,11 +11,11 @@ from typing import Any
 
 from fedcalib import __version__
 from fedcalib.accounting.ledger import Ledger
-from fedcalib.artifacts import write_whole
 from fedcalib.artifacts.evaluation import Fitted
 from fedcalib.deploy.flower import Flower
 from fedcalib.deploy.job import Job
 from fedcalib.errors import FedcalibError
+from fedcalib.files import append, save_text, write_all
 from fedcalib.loop import Progress, Result, Runtime, run
 from fedcalib.remote.config import read_directory
 from fedcalib.remote.sites import Event
@@ -78,8 +77,7 @@ def _files(job: Job, result: Result[Any], out: Path) -> dict[str, str]:
     if not isinstance(result.artifact, Fitted):
         return {"artifact": result.artifact.save(out / "artifact.json", result.privacy).name}
     result.artifact.calibrator.save(out / "artifact.json", result.privacy)
-    for name, content in _report(job, result).items():
-        (out / name).write_bytes(content)
+    write_all(out, _report(job, result))
     return {"artifact": "artifact.json", "report": "report.html"}
 
 
@@ -105,15 +103,11 @@ def teller(path: Path) -> Callable[[Event], None]:
     """Write events as JSON lines, for people and programs that watch."""
 
     def tell(event: Event) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **event.to_json()}
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append(path, json.dumps(line) + "\n")
 
     return tell
 
 
 def _write(out: Path, document: Mapping[str, Any]) -> None:
-    write_whole(out / "result.json", json.dumps({"schema_version": 1, **document}, indent=1) + "\n")
+    save_text(out / "result.json", json.dumps({"schema_version": 1, **document}, indent=1) + "\n")

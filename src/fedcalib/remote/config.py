@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcalib import wire
+from fedcalib import files, wire
 from fedcalib.errors import InputError, WireError
 from fedcalib.federation import Federation
 from fedcalib.remote.journal import OnDisk
@@ -46,8 +45,7 @@ def write_identity(path: Path, identity: SigningIdentity) -> None:
     """Keep an identity in a private file."""
     text = json.dumps({"name": identity.name, "private": base64.b64encode(identity.private).decode()})
     path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-        file.write(text + "\n")
+    files.write(path, f"{text}\n".encode(), private=True)
 
 
 def read_identity(path: Path) -> SigningIdentity:

@@ -8,17 +8,16 @@ What a site keeps between messages: its runs, its budget and its log; on its own
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, final
 
-from fedcalib import wire
+from fedcalib import files, wire
 from fedcalib.accounting.ledger import Ledger
 from fedcalib.accounting.spending import Bill, Spending
 from fedcalib.errors import BudgetError, LedgerError, WireError
@@ -39,17 +38,11 @@ class AuditLog:
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """Add a line, durably, before the answer that it speaks of leaves."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lines = _whole(self.path)
         before = wire.parse(lines[-1])["hash"] if lines else START
         line = {"line": len(lines) + 1, "time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}
         text = json.dumps({**line, "hash": _link(before, line)}, sort_keys=True) + "\n"
-        with os.fdopen(
-            os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8"
-        ) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        files.append(self.path, text, private=True)
 
     def lines(self) -> list[dict[str, Any]]:
         """Read every line, oldest first, without checking them."""
@@ -207,15 +200,9 @@ class OnDisk(Notebook):
 
     folder: Path
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Lock the folder."""
-        import fcntl
-
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600), "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return files.locked(self.folder / "lock", wait=True)
 
     def recall(self, run: str) -> str | None:
         """Read the run's file."""
@@ -224,14 +211,7 @@ class OnDisk(Notebook):
 
     def save(self, run: str, text: str) -> None:
         """Write beside and rename, so that a crash leaves the old text or the new one."""
-        path = self._run(run)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = path.with_suffix(".part")
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        files.write(self._run(run), text.encode(), private=True)
 
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
         """Debit this year's account, one for each unit and adjacency."""

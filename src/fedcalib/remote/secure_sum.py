@@ -6,14 +6,13 @@ Sums under masks, stage by stage, over the sites of a station; a server that die
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar, final
 
-from fedcalib import wire
+from fedcalib import files, wire
 from fedcalib.cohort import MIN_CLIENTS
 from fedcalib.errors import FedcalibError, TooFewClients, TranscriptError
 from fedcalib.loop import Outline, Step, Total
@@ -47,13 +46,7 @@ def save(folder: Path | None, run: str, saved: SavedSum) -> None:
         return
     path = _path(folder, run)
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = path.with_suffix(".part")
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(asdict(saved), file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        files.write(path, json.dumps(asdict(saved)).encode(), private=True)
     except OSError as error:
         raise TranscriptError(
             f"Expected to write {path}, found: {error.strerror or error}. Nothing was sent."

@@ -13,8 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, final
 
-from fedcalib.artifacts import write_whole
 from fedcalib.errors import InputError
+from fedcalib.files import save_text
 from fedcalib.metrics.intervals import Measured
 from fedcalib.report import curve_plots, row_plots
 from fedcalib.report.canvas import Picture
@@ -132,7 +132,7 @@ def render(page: Page) -> str:
 
 def save(page: Page, path: Path | str) -> Path:
     """Write a page to a file, whole or not at all."""
-    return write_whole(Path(path), render(page))
+    return save_text(Path(path), render(page))
 
 
 def _refuse_exact_counts(page: Page) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
+from fedcalib import files
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
 from fedcalib.cli.voice import Voice
@@ -123,37 +123,30 @@ def _writer(path: Path) -> Iterator[Any]:
     """Give a function that writes a batch; the file appears when everything has been written."""
     if path.is_dir():
         raise InputError(f"Expected a file with --out, found the directory {path}; name a file in it.")
-    opened: list[Any] = []
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    start = _starter(path, beside)
+    start, opened = _starter(path), list[Any]()
+    with files.explained(path), files.replacing(path) as beside:
 
-    def write(columns: Mapping[str, Any]) -> None:
-        import pyarrow as pa
+        def write(columns: Mapping[str, Any]) -> None:
+            import pyarrow as pa
 
-        table = pa.table(dict(columns))
-        if not opened:
-            opened.append(start(table.schema))
-        opened[0].write_table(table)
+            table = pa.table(dict(columns))
+            if not opened:
+                opened.append(start(beside, table.schema))
+            opened[0].write_table(table)
 
-    try:
-        yield write
-        for writer in opened:
-            writer.close()
-        beside.replace(path)
-    except OSError as error:
-        raise InputError(f"Expected to write {path}, found: {error.strerror or error}. Nothing was written.") from error
-    finally:
-        for writer in opened:
-            writer.close()
-        beside.unlink(missing_ok=True)
+        try:
+            yield write
+        finally:
+            for writer in opened:
+                writer.close()
 
 
-def _starter(path: Path, beside: Path) -> Any:
+def _starter(path: Path) -> Any:
     """Choose how to write a file by how its name ends."""
     from pyarrow.parquet import ParquetWriter
 
     if path.suffix.lower() == ".csv":
-        return lambda schema: CsvLines(beside, schema.names)
+        return lambda beside, schema: CsvLines(beside, schema.names)
     if path.suffix.lower() in (".parquet", ".pq"):
-        return lambda schema: ParquetWriter(beside, schema)
+        return ParquetWriter
     raise InputError(f"Expected a file that ends in .csv or .parquet with --out, found {path}.")
