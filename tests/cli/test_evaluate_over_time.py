@@ -39,7 +39,7 @@ def test_windows_of_time_give_a_drift_chart(shell: Shell, days: Path, home: Path
         assert auc["low"] <= fc.metrics.roc_auc(own.score, own.label) <= auc["high"]
     assert {path.name for path in (home / "out").iterdir()} == {"result.json", "report.html", "drift.png"}
     assert (home / "out" / "drift.png").read_bytes().startswith(b"\x89PNG")
-    assert "Calibration" in (home / "out" / "report.html").read_text()
+    assert "ECE" in (home / "out" / "report.html").read_text()
 
 
 def test_rounds_are_the_latest_windows(shell: Shell, days: Path) -> None:
