@@ -10,14 +10,14 @@ from fedcalib.flows.score_table import table_of
 from fedcalib.privacy.local import RandomisedReports
 
 
-def release(leaves: np.ndarray, tree: fc.ScoreTree, privacy: fc.Privacy, seed: int) -> ScoreTable:
+def release(leaves: np.ndarray, tree: fc.methods.ScoreTree, privacy: fc.privacy.Privacy, seed: int) -> ScoreTable:
     """What the library's own mechanism would release for these leaves, drawn from the law of the sum over clients.
 
     Reading 1.5 million records again for every repetition would give the same law and take an hour; the tests run the
     whole path on the same flights.
     """
     clients, everyone, source = int(leaves.sum()), fc.Everyone(), fc.Simulated(seed)
-    mechanism = privacy.mechanism(tree, fc.Plan((tree,)), everyone.cohort(clients), everyone)
+    mechanism = privacy.mechanism(tree, fc.method.Plan((tree,)), everyone.cohort(clients), everyone)
     if isinstance(mechanism, RandomisedReports):
         total = _reports(mechanism, leaves, tree, source)
     else:
@@ -25,10 +25,12 @@ def release(leaves: np.ndarray, tree: fc.ScoreTree, privacy: fc.Privacy, seed: i
         exact = leaves.reshape(-1) if isinstance(privacy, fc.SecAgg) else tree.expand(leaves.reshape(-1))
         total = mechanism.gather(tree, nobody, source) + exact.astype(np.uint64)
     value, variance = mechanism.decode(tree, total, clients, source)
-    return table_of(tree, fc.Answer.of(tree, value, variance, None))
+    return table_of(tree, fc.query.Answer.of(tree, value, variance, None))
 
 
-def _reports(mechanism: RandomisedReports, leaves: np.ndarray, tree: fc.ScoreTree, source: fc.Simulated) -> np.ndarray:
+def _reports(
+    mechanism: RandomisedReports, leaves: np.ndarray, tree: fc.methods.ScoreTree, source: fc.Simulated
+) -> np.ndarray:
     """Deal the records of each leaf to levels at random, then draw each level's reports."""
     rng, left, chance, parts = source.derive("deal").generator(), leaves.astype(np.int64), 1.0, []
     for level, (name, coder) in enumerate(mechanism.coders.items(), start=1):

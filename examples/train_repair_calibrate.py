@@ -33,11 +33,11 @@ ledger = fc.Ledger(out / "ledger.db", "example")  # whatever is asked of these c
 
 # %% Train by federated averaging: the server sees sums of changes only
 training = LocalTraining(epochs=5, batch=16, optimiser=SGD(0.3))
-method = fc.FedAvg(SoftmaxRegression(64, 10), rounds=3, training=training, largest=500)
+method = fc.methods.FedAvg(SoftmaxRegression(64, 10), rounds=3, training=training, largest=500)
 model = fc.run(method, fc.InProcess(train), fc.SecAgg(), ledger=ledger).artifact
 
 # %% Repair the head, which label skew has bent: one secure sum
-repair = fc.CCVR(features=64, start=model.head)
+repair = fc.methods.CCVR(features=64, start=model.head)
 head = fc.run(repair, fc.InProcess(model.across(train)), fc.SecAgg(), ledger=ledger).artifact
 
 # %% Calibrate on records that did not train, with differential privacy for each record

@@ -48,8 +48,8 @@ FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
 
 
 @st.composite
-def answers(draw: st.DrawFn, query: fc.Query) -> fc.Answer:
+def answers(draw: st.DrawFn, query: fc.query.Query) -> fc.query.Answer:
     """Any answer at all, however noisy."""
     value = draw(hnp.arrays(np.float64, query.size, elements=FINITE, fill=FINITE))
     variance = np.full(query.size, draw(st.sampled_from([0.0, 1e-12, 1.0, 1e12])))
-    return fc.Answer.of(query, value, variance, draw(st.integers(0, 10)))
+    return fc.query.Answer.of(query, value, variance, draw(st.integers(0, 10)))

@@ -127,7 +127,7 @@ def test_too_little_to_go_on_is_refused(draws: int, confidence: float) -> None:
 
 @settings(max_examples=20)
 @given(st.integers(1, 5), st.sampled_from([LabelHistogram(3, 4), TopLabelTable(5), TemperatureCurve((1.0, 2.0), 3.0)]))
-def test_copies_say_the_same_again_and_again(copies: int, query: fc.RecordQuery) -> None:
+def test_copies_say_the_same_again_and_again(copies: int, query: fc.query.RecordQuery) -> None:
     rng = np.random.default_rng(copies)
     federation = fc.Federation.iid(fc.Records.of_logits(rng.normal(size=(9, 3)), rng.integers(3, size=9)), 3, 0)
     many, source = Copies(query, copies), fc.Simulated(0)
@@ -167,40 +167,42 @@ def test_single_reports_add_up_to_what_a_client_sends(encoder: Encoder) -> None:
 
 
 @pytest.mark.parametrize("model", [*PURE, *GAUSSIAN], ids=named)
-def test_the_claim_stands_and_the_audit_comes_close(model: fc.Privacy) -> None:
-    for audit in fc.audit_model(model, draws=100_000, randomness=fc.Simulated(4)):
+def test_the_claim_stands_and_the_audit_comes_close(model: fc.privacy.Privacy) -> None:
+    for audit in fc.audit.audit_model(model, draws=100_000, randomness=fc.Simulated(4)):
         assert audit.passes, audit
         assert audit.power > (0.8 if audit.delta == 0 else 0.6), audit
 
 
 @pytest.mark.parametrize("model", [*PURE, *GAUSSIAN], ids=named)
-def test_half_the_noise_is_noticed(model: fc.Privacy) -> None:
-    for audit in fc.audit_model(model, draws=20_000, randomness=fc.Simulated(5), twin=True):
+def test_half_the_noise_is_noticed(model: fc.privacy.Privacy) -> None:
+    for audit in fc.audit.audit_model(model, draws=20_000, randomness=fc.Simulated(5), twin=True):
         assert not audit.passes, audit
 
 
 @pytest.mark.parametrize("twin", [False, True])
 @pytest.mark.parametrize("model", [*PURE, *GAUSSIAN], ids=named)
-def test_real_noise_is_audited_too(model: fc.Privacy, twin: bool) -> None:
+def test_real_noise_is_audited_too(model: fc.privacy.Privacy, twin: bool) -> None:
     model = replace(model, epsilon=3.0)  # type: ignore[type-var]
-    for audit in fc.audit_model(model, cases=COUNT_AND_REAL, draws=4000, randomness=fc.Secure(), twin=twin):
+    for audit in fc.audit.audit_model(model, cases=COUNT_AND_REAL, draws=4000, randomness=fc.Secure(), twin=twin):
         assert audit.passes is not twin, audit
         assert audit.power > 0.3
 
 
 @pytest.mark.parametrize("model", [fc.DistributedDP(3.0), fc.DistributedDP(3.0, 1e-5)], ids=named)
-def test_shares_drawn_client_by_client_hide_as_much(model: fc.Privacy) -> None:
-    (honest,) = fc.audit_model(model, cases=COUNT_AND_REAL[:1], draws=4000, faithful=True)
+def test_shares_drawn_client_by_client_hide_as_much(model: fc.privacy.Privacy) -> None:
+    (honest,) = fc.audit.audit_model(model, cases=COUNT_AND_REAL[:1], draws=4000, faithful=True)
     assert honest.passes
     assert honest.power > 0.3
-    (broken,) = fc.audit_model(model, cases=COUNT_AND_REAL[:1], draws=4000, faithful=True, twin=True)
+    (broken,) = fc.audit.audit_model(model, cases=COUNT_AND_REAL[:1], draws=4000, faithful=True, twin=True)
     assert not broken.passes
 
 
 def test_more_noise_shares_than_needed_hide_more() -> None:
     """Drop-outs are paid for in advance: sized for two of four, shares of all four make the claim easy to keep."""
     usual, careful = (
-        fc.audit_model(fc.DistributedDP(1.0), draws=50_000, clients=4, participation=who, randomness=fc.Simulated(6))[0]
+        fc.audit.audit_model(
+            fc.DistributedDP(1.0), draws=50_000, clients=4, participation=who, randomness=fc.Simulated(6)
+        )[0]
         for who in (fc.Everyone(), fc.Everyone(dropout=0.5))
     )
     assert careful.lower_epsilon < 0.8 * usual.lower_epsilon
@@ -212,24 +214,26 @@ def test_unary_reports_hide_what_they_claim(epsilon: float) -> None:
     query = LabelHistogram(2, 2)
     mechanism = RandomisedReports({"1": Coder(Cell(4), Unary(epsilon))})
     sides = [fc.Federation.of([fc.Records.of_scores([score], [1])]) for score in (0.1, 0.9)]
-    audit = fc.audit_mechanism(mechanism, query, *sides, draws=100_000, randomness=fc.Simulated(7))
+    audit = fc.audit.audit_mechanism(mechanism, query, *sides, draws=100_000, randomness=fc.Simulated(7))
     assert audit.passes
     assert audit.power > 0.8
     doubled = RandomisedReports({"1": Coder(Cell(4), Unary(2 * epsilon))})
-    noticed = fc.audit_mechanism(doubled, query, *sides, draws=20_000, claimed=epsilon, randomness=fc.Simulated(8))
+    noticed = fc.audit.audit_mechanism(
+        doubled, query, *sides, draws=20_000, claimed=epsilon, randomness=fc.Simulated(8)
+    )
     assert not noticed.passes
 
 
 def test_a_client_that_does_not_cut_its_sum_is_noticed() -> None:
     """Noise for a norm of 1 and clients cut to a norm of 3: what a forgotten clip would look like."""
-    plan, who = fc.Plan((LabelHistogram(2, 1, clip=1.0),)), fc.Everyone()
+    plan, who = fc.method.Plan((LabelHistogram(2, 1, clip=1.0),)), fc.Everyone()
     query = plan.queries[0]
     honest = fc.UserGaussian(1.0, 1e-5).mechanism(query, plan, who.cohort(3), who)
     careless = replace(honest, clips={"1": 3.0})  # type: ignore[type-var]
     many, none = fc.Records.of_logits(np.tile([0.0, 2.0], (9, 1)), np.ones(9, int)), fc.Records.empty(2)
     present, absent = fc.Federation.of([many, none, none]), fc.Federation.of([none] * 3)
     for mechanism, stands in ((honest, True), (careless, False)):
-        audit = fc.audit_mechanism(
+        audit = fc.audit.audit_mechanism(
             mechanism, query, present, absent, claimed=1.0, delta=1e-5, draws=50_000, randomness=fc.Simulated(9)
         )
         assert audit.passes is stands
@@ -238,22 +242,24 @@ def test_a_client_that_does_not_cut_its_sum_is_noticed() -> None:
 def test_a_secret_sample_hides_from_readers_and_not_from_whoever_drew_it() -> None:
     """The audit draws the sample too, so what sampling is claimed to add is checked, not assumed."""
     model, who = fc.UserGaussian(4.0, 1e-5), fc.Poisson(0.2)
-    (readers,) = fc.audit_model(
+    (readers,) = fc.audit.audit_model(
         model, cases=COUNT_AND_REAL[:1], draws=100_000, participation=who, clients=30, randomness=fc.Simulated(10)
     )
     assert 0.5 < readers.lower_epsilon <= readers.claimed
     assert readers.evidence == "threshold event"
     query = COUNT_AND_REAL[0].query
-    mechanism = model.mechanism(query, fc.Plan((query,)), who.cohort(30), who)
+    mechanism = model.mechanism(query, fc.method.Plan((query,)), who.cohort(30), who)
     present, absent = (fc.Federation.of([unit]) for unit in (COUNT_AND_REAL[0].unit, fc.Records.empty(2)))
-    server = fc.audit_mechanism(mechanism, query, present, absent, claimed=4.0, delta=1e-5, randomness=fc.Simulated(10))
+    server = fc.audit.audit_mechanism(
+        mechanism, query, present, absent, claimed=4.0, delta=1e-5, randomness=fc.Simulated(10)
+    )
     assert not server.passes
 
 
 @pytest.mark.parametrize("model", [fc.Open(), fc.SecAgg()], ids=named)
-def test_models_that_claim_nothing_cannot_be_audited(model: fc.Privacy) -> None:
+def test_models_that_claim_nothing_cannot_be_audited(model: fc.privacy.Privacy) -> None:
     with pytest.raises(InputError, match="claim"):
-        fc.audit_model(model)
+        fc.audit.audit_model(model)
 
 
 # whole runs
@@ -275,37 +281,39 @@ NOBODY = fc.Records.empty(2)
 @pytest.mark.parametrize(
     "model", [fc.DistributedDP(2.0), fc.DistributedDP(2.0, 1e-5), fc.UserGaussian(2.0, 1e-5, clip=1.0)], ids=named
 )
-def test_whole_runs_keep_their_claim(method: fc.Method[object], model: fc.Privacy) -> None:
-    audit = fc.audit_run(method, crowd(WORST), crowd(NOBODY), model, runs=300, randomness=fc.Simulated(11))
+def test_whole_runs_keep_their_claim(method: fc.Method[object], model: fc.privacy.Privacy) -> None:
+    audit = fc.audit.audit_run(method, crowd(WORST), crowd(NOBODY), model, runs=300, randomness=fc.Simulated(11))
     assert audit.passes, audit
     assert audit.claimed == 2.0
 
 
 @dataclass(frozen=True)
-class Boastful(fc.Privacy):
+class Boastful(fc.privacy.Privacy):
     """Claims far less than it spends."""
 
     inner: fc.DistributedDP
 
     @property
-    def budget(self) -> fc.Budget:
-        return fc.Budget(0.2, "record")
+    def budget(self) -> fc.method.Budget:
+        return fc.method.Budget(0.2, "record")
 
     @property
     def private(self) -> bool:
         return True
 
-    def mechanism(self, query: fc.Query, plan: fc.Plan, cohort: Cohort, participation: Participation) -> fc.Mechanism:
+    def mechanism(
+        self, query: fc.query.Query, plan: fc.method.Plan, cohort: Cohort, participation: Participation
+    ) -> fc.privacy.Mechanism:
         return self.inner.mechanism(query, plan, cohort, participation)
 
-    def spending(self, plan: fc.Plan, cohort: Cohort, participation: Participation) -> object:  # type: ignore[override]
+    def spending(self, plan: fc.method.Plan, cohort: Cohort, participation: Participation) -> object:  # type: ignore[override]
         return replace(self.inner.spending(plan, cohort, participation), epsilon=0.2)
 
 
 @pytest.mark.parametrize("method", [fc.FedBin(bins=5), fc.OneShotTemperature(points=4, refinements=1)], ids=named)
 def test_runs_that_boast_are_noticed(method: fc.Method[object]) -> None:
     model = Boastful(fc.DistributedDP(8.0))
-    audit = fc.audit_run(method, crowd(WORST), crowd(NOBODY), model, runs=300, randomness=fc.Simulated(12))
+    audit = fc.audit.audit_run(method, crowd(WORST), crowd(NOBODY), model, runs=300, randomness=fc.Simulated(12))
     assert not audit.passes
 
 
@@ -313,8 +321,8 @@ def test_an_artifact_tells_no_more_than_the_answers() -> None:
     sides = crowd(WORST), crowd(NOBODY)
     options = {"runs": 400, "randomness": fc.Simulated(13)}
     method, model = fc.FedBin(bins=2, smoothing=0.0), fc.DistributedDP(8.0)
-    answers = fc.audit_run(method, *sides, model, **options)  # type: ignore[arg-type]
-    artifact = fc.audit_run(
+    answers = fc.audit.audit_run(method, *sides, model, **options)  # type: ignore[arg-type]
+    artifact = fc.audit.audit_run(
         method,
         *sides,
         model,
@@ -328,7 +336,7 @@ def test_runs_that_draw_clients_need_as_many_on_both_sides() -> None:
     others = list(crowd(NOBODY).clients())
     fewer = fc.Federation.of(others[:-1])
     with pytest.raises(InputError, match="as many clients"):
-        fc.audit_run(
+        fc.audit.audit_run(
             fc.FedBin(),
             crowd(WORST),
             fewer,
@@ -341,6 +349,6 @@ def test_runs_that_draw_clients_need_as_many_on_both_sides() -> None:
 
 def test_runs_that_claim_nothing_or_are_too_few_are_refused() -> None:
     with pytest.raises(InputError, match="claim"):
-        fc.audit_run(fc.FedBin(), crowd(WORST), crowd(NOBODY), fc.SecAgg(), runs=4)
+        fc.audit.audit_run(fc.FedBin(), crowd(WORST), crowd(NOBODY), fc.SecAgg(), runs=4)
     with pytest.raises(InputError, match="4 runs"):
-        fc.audit_run(fc.FedBin(), crowd(WORST), crowd(NOBODY), fc.DistributedDP(1.0), runs=3)
+        fc.audit.audit_run(fc.FedBin(), crowd(WORST), crowd(NOBODY), fc.DistributedDP(1.0), runs=3)

@@ -15,7 +15,7 @@ from fedcalib.metrics.binning import Axis
 from fedcalib.queries.class_tables import LabelHistogram
 from tests.contract.subjects import federation
 
-AXES = [fc.EvenProbability(), fc.EvenLogOdds(), fc.EvenLogOdds(3.0)]
+AXES = [fc.methods.EvenProbability(), fc.methods.EvenLogOdds(), fc.methods.EvenLogOdds(3.0)]
 EACH = pytest.mark.parametrize("axis", AXES, ids=repr)
 
 
@@ -50,13 +50,13 @@ def test_what_is_no_probability_is_refused(axis: Axis) -> None:
 
 def test_a_reach_has_to_be_above_zero() -> None:
     with pytest.raises(fc.errors.InputError, match="reach above 0"):
-        fc.EvenLogOdds(0.0)
+        fc.methods.EvenLogOdds(0.0)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_histograms_on_log_odds_count_by_cell(classes: int) -> None:
     records = federation(classes, records=2000).records
-    counts = LabelHistogram(classes, 8, axis=fc.EvenLogOdds(4.0)).pooled(records).reshape(-1, 2, 8)
+    counts = LabelHistogram(classes, 8, axis=fc.methods.EvenLogOdds(4.0)).pooled(records).reshape(-1, 2, 8)
     label = classes - 1
     odds = np.log(records.probs[:, label]) - np.log1p(-records.probs[:, label])
     own = np.histogram(np.clip(odds, -3.999, 3.999)[records.labels == label], bins=8, range=(-4, 4))[0]
@@ -73,13 +73,13 @@ def test_bayesian_binning_loses_less_on_log_odds() -> None:
     runtime = fc.InProcess(fc.Federation.of([fitted]))
     losses = [
         metrics.nll(fc.run(fc.FedBBQ(axis=axis), runtime, fc.Open()).artifact.of(fresh), fresh.labels)
-        for axis in (fc.EvenProbability(), fc.EvenLogOdds())
+        for axis in (fc.methods.EvenProbability(), fc.methods.EvenLogOdds())
     ]
     assert losses[1] < losses[0] - 0.02
 
 
 def test_steps_on_log_odds_survive_the_file(tmp_path: Path) -> None:
     data = federation(3, records=500)
-    made = fc.run(fc.FedBBQ(finest=4, axis=fc.EvenLogOdds()), fc.InProcess(data), fc.Open()).artifact
+    made = fc.run(fc.FedBBQ(finest=4, axis=fc.methods.EvenLogOdds()), fc.InProcess(data), fc.Open()).artifact
     again = fc.load(made.save(tmp_path / "calibrator.json"))
     np.testing.assert_array_equal(again.of(data.records), made.of(data.records))

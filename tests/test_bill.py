@@ -11,8 +11,8 @@ import fedcalib as fc
 from fedcalib.accounting.spending import Bill
 
 
-def bill(method: fc.Method[object], privacy: fc.Privacy, who: fc.Everyone | fc.Disjoint) -> Bill:
-    plan = fc.Plan.of(method, fc.Schema(2, 12))
+def bill(method: fc.Method[object], privacy: fc.privacy.Privacy, who: fc.Everyone | fc.Disjoint) -> Bill:
+    plan = fc.method.Plan.of(method, fc.Schema(2, 12))
     cohort = who.cohort(12)
     events = tuple(privacy.mechanism(query, plan, cohort, who).event(query, cohort) for query in plan.queries)
     once = who.appearances(len(plan.queries)) == 1

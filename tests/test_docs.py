@@ -13,11 +13,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 import fedcalib as fc
+from fedcalib.registry import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -77,21 +79,31 @@ def test_links_lead_somewhere(page: Path) -> None:
 NAMES = ROOT / "docs" / "reference" / "names.md"
 INTRODUCTION = """# Every public name
 
-What `import fedcalib as fc` offers, with the first line of each docstring. Written by `python -m tests.test_docs`; a
-test keeps it true.
-
-| name | what it is |
-|---|---|
+What `import fedcalib as fc` offers, with the first line of each docstring. Modules such as `fc.metrics` need no import
+of their own. Written by `python -m tests.test_docs`; a test keeps it true.
 """
 
 
 def names_page() -> str:
-    """The page of public names, as the package stands."""
-    rows = []
-    for name in fc.__all__:
-        first = (inspect.getdoc(getattr(fc, name)) or "").split("\n")[0]
-        rows.append(f"| `{name}` | {'The conversation of a method.' if name == 'Flow' else first} |\n")
-    return INTRODUCTION + "".join(rows)
+    """The page of public names, module by module."""
+    modules = {"fc": fc, **{f"fc.{row.name}": row.load() for row in ROWS if row.kind == "module"}}
+    return INTRODUCTION + "".join(_section(place, module) for place, module in modules.items())
+
+
+def _section(place: str, module: ModuleType) -> str:
+    listed = {row.name for row in ROWS if row.public == place and row.kind != "module"}
+    if place != "fc":  # and what the module itself lists; errors and data sets are all for users
+        own = (name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__)
+        listed |= {*vars(module).get("__all__", () if listed else own)}
+    rows = [f"| `{name}` | {_first_line(module, name)} |\n" for name in sorted(listed) if not name.startswith("_")]
+    title = "The top" if place == "fc" else f"`{place}`"
+    return f"\n## {title}\n\n{_first_line(module)}\n\n| name | what it is |\n|---|---|\n" + "".join(rows)
+
+
+def _first_line(module: ModuleType, name: str = "") -> str:
+    if name == "Flow":  # an alias has no docstring of its own
+        return "The conversation of a method."
+    return (inspect.getdoc(getattr(module, name) if name else module) or "").split("\n")[0].replace("|", "\\|")
 
 
 def test_the_page_of_names_is_true() -> None:

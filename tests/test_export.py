@@ -56,13 +56,13 @@ CALIBRATORS: dict[str, Calibrator] = {
     ),
     "steps": STEPS,
     "steps without mass": EMPTY,
-    "log-odds steps": Steps.of_table(4, RNG.random((4, 16)), fc.EvenLogOdds()),
-    "binary log-odds steps": Steps.of_table(2, RNG.random((1, 12)), fc.EvenLogOdds(6.0)),
-    "steps by odds": Steps.of_table(4, RNG.random((4, 16)), fc.EvenLogOdds(), fc.ByOdds()),
-    "empty steps by odds": Steps.of_table(4, np.array(EMPTY.table), normaliser=fc.ByOdds()),
-    "binary steps by odds": Steps.of_table(2, RNG.random((1, 10)), normaliser=fc.ByOdds()),
+    "log-odds steps": Steps.of_table(4, RNG.random((4, 16)), fc.methods.EvenLogOdds()),
+    "binary log-odds steps": Steps.of_table(2, RNG.random((1, 12)), fc.methods.EvenLogOdds(6.0)),
+    "steps by odds": Steps.of_table(4, RNG.random((4, 16)), fc.methods.EvenLogOdds(), fc.methods.ByOdds()),
+    "empty steps by odds": Steps.of_table(4, np.array(EMPTY.table), normaliser=fc.methods.ByOdds()),
+    "binary steps by odds": Steps.of_table(2, RNG.random((1, 10)), normaliser=fc.methods.ByOdds()),
     "blend by odds": Blend(
-        Steps.of_table(4, np.array(STEPS.table), normaliser=fc.ByOdds()), (0.2, 0.9, 0.5, 1.0), True
+        Steps.of_table(4, np.array(STEPS.table), normaliser=fc.methods.ByOdds()), (0.2, 0.9, 0.5, 1.0), True
     ),
     "binary steps": Steps.of_table(2, RNG.random((1, 10))),
     "blend": Blend(STEPS, (0.2, 0.9, 0.0, 1.0)),

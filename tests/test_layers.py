@@ -27,7 +27,6 @@ data
 datasets
 randomness
 query cohort
-answer
 method
 accounting
 privacy

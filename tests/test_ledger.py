@@ -162,7 +162,7 @@ def test_exact_sums_leave_the_ledger_alone(ledger: Ledger, federation: fc.Federa
 
 
 @dataclass
-class Flaky(fc.Runtime):
+class Flaky(fc.runtimes.Runtime):
     """Clients that fall silent after a question has left, as often as told."""
 
     inner: fc.InProcess
@@ -181,7 +181,7 @@ class Flaky(fc.Runtime):
         return self.inner.total(step)
 
 
-def resume(runtime: fc.Runtime, ledger: Ledger, transcript: Path, **options: object) -> fc.Result[object]:
+def resume(runtime: fc.runtimes.Runtime, ledger: Ledger, transcript: Path, **options: object) -> fc.Result[object]:
     """Start a run over and over until it ends, as an operator would."""
     method = fc.OneShotTemperature(refinements=1)
     for _ in range(9):

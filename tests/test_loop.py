@@ -182,8 +182,8 @@ def test_repeated_queries_get_fresh_noise() -> None:
 
     @final
     @dataclass(frozen=True)
-    class Twice(fc.Method[tuple[fc.Answer, fc.Answer]]):
-        def protocol(self, schema: fc.Schema) -> fc.Flow[tuple[fc.Answer, fc.Answer]]:
+    class Twice(fc.Method[tuple[fc.query.Answer, fc.query.Answer]]):
+        def protocol(self, schema: fc.Schema) -> fc.method.Flow[tuple[fc.query.Answer, fc.query.Answer]]:
             one = yield LabelCounts(schema.classes)
             two = yield LabelCounts(schema.classes)
             return one, two
@@ -196,7 +196,7 @@ def test_a_method_that_changes_its_plan_is_stopped() -> None:
     @final
     @dataclass(frozen=True)
     class Fickle(fc.Method[None]):
-        def protocol(self, schema: fc.Schema) -> fc.Flow[None]:
+        def protocol(self, schema: fc.Schema) -> fc.method.Flow[None]:
             answer = yield LabelCounts(schema.classes)
             if answer["labels"].sum() > 0:
                 yield LabelCounts(schema.classes)
@@ -220,7 +220,7 @@ def test_disjoint_cohorts_count_each_client_once() -> None:
     @final
     @dataclass(frozen=True)
     class Counts(fc.Method[float]):
-        def protocol(self, schema: fc.Schema) -> fc.Flow[float]:
+        def protocol(self, schema: fc.Schema) -> fc.method.Flow[float]:
             total = 0.0
             for _ in range(5):
                 answer = yield LabelCounts(schema.classes)

@@ -25,7 +25,9 @@ def week(shift: float, n: int = 4000, seed: int = 0) -> fc.Federation:
     return fc.Federation.iid(fc.Records.of_scores(1 / (1 + np.exp(-odds)), labels), 5, seed=0)
 
 
-def watched(shifts: list[float], monitor: fc.Monitor, privacy: fc.Privacy | None = None, seed: int = 0) -> Timeline:
+def watched(
+    shifts: list[float], monitor: fc.Monitor, privacy: fc.privacy.Privacy | None = None, seed: int = 0
+) -> Timeline:
     windows = {f"week {k}": week(shift, seed=seed + k) for k, shift in enumerate(shifts)}
     ask = in_process(windows, privacy or fc.DistributedDP(epsilon=1.0), randomness=fc.Simulated(seed))
     return monitor.watch(list(windows), ask)
@@ -76,7 +78,7 @@ def test_a_window_that_drowns_says_and_teaches_nothing() -> None:
 
 
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.DistributedDP(epsilon=1.0)], ids=repr)
-def test_signals_are_as_unsure_as_they_say(privacy: fc.Privacy) -> None:
+def test_signals_are_as_unsure_as_they_say(privacy: fc.privacy.Privacy) -> None:
     """Over independent windows of one law, a signal's spread is at most what it claims, and not far below."""
     runs = 60
     draws = []

@@ -43,7 +43,7 @@ def test_the_table_is_what_the_model_adds():
     for row in noise_table((1, 12), (0.1, 1.0), (1.0, 8.0)):
         drawn = fc.Everyone() if row.rate == 1 else fc.Poisson(row.rate)
         cohort = drawn.cohort(1000)
-        plan = fc.Plan.of(fc.FedBin(rounds=row.steps, clip=3.0), fc.Schema(2, 1000))
+        plan = fc.method.Plan.of(fc.FedBin(rounds=row.steps, clip=3.0), fc.Schema(2, 1000))
         model = fc.UserGaussian(row.epsilon, row.delta)
         event = model.mechanism(plan.queries[0], plan, cohort, drawn).event(plan.queries[0], cohort)
         assert event.multiplier == pytest.approx(row.multiplier, rel=1e-6)

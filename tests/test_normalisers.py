@@ -14,10 +14,12 @@ from fedcalib.types import Floats
 ROWS = st.integers(2, 12).flatmap(lambda c: arrays.arrays(np.float64, (3, c), elements=st.floats(0.0, 1.0)))
 
 
-@pytest.mark.parametrize("normaliser", [fc.ByScale(), fc.ByOdds()])
+@pytest.mark.parametrize("normaliser", [fc.methods.ByScale(), fc.methods.ByOdds()])
 @settings(deadline=None)
 @given(ROWS)
-def test_rows_come_to_one_in_the_order_they_were_in(normaliser: fc.ByScale | fc.ByOdds, values: Floats) -> None:
+def test_rows_come_to_one_in_the_order_they_were_in(
+    normaliser: fc.methods.ByScale | fc.methods.ByOdds, values: Floats
+) -> None:
     even = np.full_like(values, 1 / values.shape[1])
     found = normaliser.shared(values, even)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-12)
@@ -29,7 +31,7 @@ def test_rows_come_to_one_in_the_order_they_were_in(normaliser: fc.ByScale | fc.
 @settings(deadline=None)
 @given(st.integers(2, 12).flatmap(lambda c: arrays.arrays(np.float64, (1, c), elements=st.floats(1e-6, 1 - 1e-6))))
 def test_all_log_odds_move_by_one_step(values: Floats) -> None:
-    found = fc.ByOdds().shared(values, values)
+    found = fc.methods.ByOdds().shared(values, values)
     inside = (found > 1e-9) & (found < 1 - 1e-6)  # beyond, rounding shows
     steps = (log_odds(found) - log_odds(values))[inside]
     assert steps.size == 0 or np.ptp(steps) < 1e-6
@@ -37,9 +39,9 @@ def test_all_log_odds_move_by_one_step(values: Floats) -> None:
 
 def test_what_sums_to_one_stays_and_what_is_nearly_certain_nearly_does() -> None:
     known = np.array([[0.7, 0.3], [0.0, 1.0]])
-    np.testing.assert_allclose(fc.ByOdds().shared(known, known), known, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(fc.methods.ByOdds().shared(known, known), known, rtol=0, atol=1e-11)
     sure = np.array([[0.999, 0.03, 0.03]])
-    divided, moved = (one.shared(sure, sure)[0, 0] for one in (fc.ByScale(), fc.ByOdds()))
+    divided, moved = (one.shared(sure, sure)[0, 0] for one in (fc.methods.ByScale(), fc.methods.ByOdds()))
     assert divided < 0.95 and moved > 0.99
 
 
@@ -52,8 +54,8 @@ def test_bayesian_binning_is_better_calibrated_when_log_odds_are_moved(seed: int
     fitted, fresh = records.take(slice(0, 40_000)), records.take(slice(40_000, None))
     runtime = fc.InProcess(fc.Federation.of([fitted]))
     divided, moved = (
-        fc.run(fc.FedBBQ(axis=fc.EvenLogOdds(), normaliser=normaliser), runtime, fc.Open()).artifact.of(fresh)
-        for normaliser in (fc.ByScale(), fc.ByOdds())
+        fc.run(fc.FedBBQ(axis=fc.methods.EvenLogOdds(), normaliser=normaliser), runtime, fc.Open()).artifact.of(fresh)
+        for normaliser in (fc.methods.ByScale(), fc.methods.ByOdds())
     )
     assert metrics.classwise_ece(moved, fresh.labels) < 0.95 * metrics.classwise_ece(divided, fresh.labels)
     assert metrics.nll(moved, fresh.labels) < metrics.nll(divided, fresh.labels) + 5e-4  # on a par

@@ -27,24 +27,20 @@ HEAVY = {
 }
 
 
-def test_public_names_are_sorted_documented_and_typed() -> None:
+def test_public_names_are_sorted_and_few() -> None:
     assert fc.__all__ == sorted(fc.__all__)
-    source = Path(fc.__file__).read_text()
-    typed = [
-        alias.asname
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedcalib.")
-        for alias in node.names
-        if alias.asname
-    ]
-    assert sorted(typed) == fc.__all__  # what type checkers see is what runs
-    for name in fc.__all__:
-        assert name == "Flow" or getattr(fc, name).__doc__, name  # an alias of a generator type has no docstring
+    assert 40 <= len(fc.__all__) <= 70
 
 
 def test_unknown_names_are_refused() -> None:
     assert not hasattr(fc, "nonsense")
-    assert "FedBin" in dir(fc)
+    assert not hasattr(fc.methods, "nonsense")
+    assert {"FedBin", "metrics", "__version__"} <= set(dir(fc))
+
+
+def test_submodules_work_right_after_the_import() -> None:
+    code = "import fedcalib as fc; fc.metrics.ece, fc.errors.InputError, fc.query.Query, fc.methods.Weighted, fc.search"
+    assert not HEAVY & imported(code)
 
 
 def imported(code: str) -> set[str]:

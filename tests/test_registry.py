@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -43,6 +49,54 @@ def test_rows_are_true(row: Registered) -> None:
         assert (found.__name__, found.__module__) == (row.name, f"fedcalib{row.module}")
         assert (row.kind in KINDS and issubclass(found, KINDS[row.kind])) or row.kind not in KINDS
     assert row.wire <= isinstance(found, type)
+
+
+def module(public: str) -> ModuleType:
+    """The public module that "fc" or "fc.query" stands for."""
+    return import_module(public.replace("fc", "fedcalib", 1))
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.public], ids=lambda row: row.name)
+def test_public_names_are_where_the_registry_says(row: Registered) -> None:
+    place = module(row.public)
+    assert getattr(place, row.name) is row.load()
+    assert row.name in dir(place)
+    assert row.name == "Flow" or row.load().__doc__  # an alias of a generator type has no docstring
+    if row.kind != "module" and "__all__" in vars(place):
+        assert row.name in place.__all__
+    if row.public != "fc":
+        assert getattr(fc, row.public.removeprefix("fc.")) is place
+
+
+PUBLIC = sorted({row.public for row in ROWS if row.public})
+LAZY = [public for public in PUBLIC if "exports(__name__)" in inspect.getsource(module(public))]
+
+
+def typed(public: str) -> set[tuple[str, str]]:
+    """What a type checker is told that a lazy module holds: pairs of a module and a name."""
+    block = next(
+        node
+        for node in ast.parse(inspect.getsource(module(public))).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    return {
+        (str(node.module), alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+
+
+def listed(public: str) -> set[tuple[str, str]]:
+    """What the registry says that it holds."""
+    rows = [row for row in ROWS if row.public == public]
+    return {("fedcalib" if row.kind == "module" else f"fedcalib{row.module}", row.name) for row in rows}
+
+
+@pytest.mark.parametrize("public", LAZY)
+def test_type_checkers_see_what_runs(public: str) -> None:
+    assert typed(public) == listed(public), "write it anew with: python -m tests.test_registry"
 
 
 def test_nothing_else_is_decoded() -> None:
@@ -202,3 +256,18 @@ def test_a_broken_package_is_named(package: Path, listed: str) -> None:
     with pytest.raises(InputError, match=r"base_rate|fedcalib\.methods"):
         registry.choices("method")
     assert registry.method("fed-bin", {}) == fc.FedBin()
+
+
+def rewrite(public: str) -> None:
+    """Write the imports for type checkers anew."""
+    path = Path(str(module(public).__file__))
+    lines = "".join(f"    from {home} import {name} as {name}\n" for home, name in sorted(listed(public)))
+    text = re.sub(r"(?<=\nif TYPE_CHECKING:\n)(    .*\n|\))+", lambda _: lines, path.read_text())
+    path.write_text(text)
+    subprocess.run([sys.executable, "-m", "ruff", "check", "-q", "--fix", path], check=True)
+    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", path], check=True)
+
+
+if __name__ == "__main__":
+    for each in LAZY:
+        rewrite(each)

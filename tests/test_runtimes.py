@@ -34,17 +34,17 @@ def test_an_unfinished_transcript_cannot_be_replayed(tmp_path: Path) -> None:
 
 
 def test_methods_together_equal_methods_alone() -> None:
-    methods = (fc.FedBin(), fc.OneShotTemperature(refinements=2), fc.AccT(search=fc.Bisection(4)))
+    methods = (fc.FedBin(), fc.OneShotTemperature(refinements=2), fc.AccT(search=fc.search.Bisection(4)))
     data = fc.InProcess(federation(4))
-    together = fc.run(fc.Together(methods), data, fc.SecAgg())
+    together = fc.run(fc.methods.Together(methods), data, fc.SecAgg())
     assert together.artifact == tuple(fc.run(method, data, fc.SecAgg()).artifact for method in methods)
     assert len(together.plan.queries) == 4  # as many messages as the longest conversation alone
 
 
 def test_methods_together_share_one_budget() -> None:
-    pair = fc.Together((fc.SourceBinning(), fc.SourceBinning()))
-    one = fc.Plan.of(fc.SourceBinning(), fc.Schema(3, 9))
-    two = fc.Plan.of(pair, fc.Schema(3, 9))
+    pair = fc.methods.Together((fc.methods.SourceBinning(), fc.methods.SourceBinning()))
+    one = fc.method.Plan.of(fc.methods.SourceBinning(), fc.Schema(3, 9))
+    two = fc.method.Plan.of(pair, fc.Schema(3, 9))
     everyone, privacy = fc.Everyone(), fc.DistributedDP(1.0)
     cohort = everyone.cohort(9)
     alone = privacy.mechanism(one.queries[0], one, cohort, everyone)
@@ -55,4 +55,4 @@ def test_methods_together_share_one_budget() -> None:
 
 def test_nothing_together_is_refused() -> None:
     with pytest.raises(InputError, match="at least one"):
-        fc.Together(())
+        fc.methods.Together(())

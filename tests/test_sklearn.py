@@ -25,7 +25,7 @@ def data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.SecAgg(), fc.DistributedDP(4.0)], ids=repr)
-def test_it_calibrates_an_over_confident_model(privacy: fc.Privacy) -> None:
+def test_it_calibrates_an_over_confident_model(privacy: fc.privacy.Privacy) -> None:
     X, y = data()
     fitted, rest, y_fitted, y_rest = train_test_split(X, y, test_size=0.7, random_state=0)
     calibrating, testing, y_calibrating, y_testing = train_test_split(rest, y_rest, test_size=0.4, random_state=0)

@@ -43,7 +43,7 @@ def test_arrays_come_back(dtype: str) -> None:
 
 
 def test_nested_values_come_back() -> None:
-    join = fc.Join((LabelHistogram(4, 8), TemperatureCurve((0.5, 1.0), 10.0)))
+    join = fc.query.Join((LabelHistogram(4, 8), TemperatureCurve((0.5, 1.0), 10.0)))
     assert wire.loads(wire.dumps(join)) == join
     privacy = fc.DistributedDP(0.1, 1e-6)
     assert wire.loads(wire.dumps(privacy)) == privacy
@@ -146,7 +146,7 @@ def test_only_sendable_values_go_out() -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_mutated_messages_raise_typed_errors_only(data: st.DataObject) -> None:
-    text = wire.dumps(fc.Join((LabelHistogram(4, 8), TemperatureCurve((0.5, 1.0), 10.0))))
+    text = wire.dumps(fc.query.Join((LabelHistogram(4, 8), TemperatureCurve((0.5, 1.0), 10.0))))
     at = data.draw(st.integers(0, len(text) - 1))
     patch = data.draw(st.text(max_size=3))
     try:

@@ -27,7 +27,7 @@ COLUMNS = ("audited", "noise", "randomness", "claimed", "delta", "at_least", "sh
 Row = tuple[object, ...]
 
 
-def models(epsilon: float) -> list[fc.Privacy]:
+def models(epsilon: float) -> list[fc.privacy.Privacy]:
     """Every model that claims an epsilon."""
     return [
         fc.DistributedDP(epsilon),
@@ -46,7 +46,7 @@ def mechanisms() -> Iterator[Row]:
                 yield from timed(
                     "half" if twin else "all",
                     "seeded",
-                    lambda model=model, twin=twin: fc.audit_model(
+                    lambda model=model, twin=twin: fc.audit.audit_model(
                         model, draws=MILLION, confidence=SURE, randomness=fc.Simulated(1), twin=twin
                     ),
                 )
@@ -60,7 +60,7 @@ def secure() -> Iterator[Row]:
             yield from timed(
                 "half" if twin else "all",
                 "secure",
-                lambda model=model, twin=twin: fc.audit_model(
+                lambda model=model, twin=twin: fc.audit.audit_model(
                     model, cases=single, draws=SLOWER, confidence=SURE, randomness=fc.Secure(), twin=twin
                 ),
             )
@@ -68,7 +68,7 @@ def secure() -> Iterator[Row]:
         yield from timed(
             "all",
             "secure, share by share",
-            lambda model=model: fc.audit_model(
+            lambda model=model: fc.audit.audit_model(
                 model, cases=single, draws=SLOWER, confidence=SURE, randomness=fc.Secure(), faithful=True
             ),
         )
@@ -97,7 +97,7 @@ def client_runs() -> Iterator[Row]:
     yield from runs(fc.UserGaussian(1.0, 1e-5, clip=4.0), wrong(50))
 
 
-def runs(model: fc.Privacy, unit: fc.Records) -> Iterator[Row]:
+def runs(model: fc.privacy.Privacy, unit: fc.Records) -> Iterator[Row]:
     """Audit two methods, from the first question to the last."""
     sides = crowd(unit), crowd(fc.Records.empty(3))
     for method in (fc.FedBin(), fc.OneShotTemperature()):
@@ -105,7 +105,7 @@ def runs(model: fc.Privacy, unit: fc.Records) -> Iterator[Row]:
             "all",
             "seeded",
             lambda method=method: [
-                fc.audit_run(method, *sides, model, runs=RUNS, confidence=SURE, randomness=fc.Simulated(2))
+                fc.audit.audit_run(method, *sides, model, runs=RUNS, confidence=SURE, randomness=fc.Simulated(2))
             ],
         )
 

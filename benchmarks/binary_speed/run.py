@@ -34,18 +34,18 @@ def best(work: Callable[[], object], times: int = 3) -> float:
 
 
 def clients(count: int) -> tuple[fc.Federation, np.ndarray, np.ndarray]:
-    scores, labels = fc.ScoreModel().draw(count, np.random.default_rng(0))
+    scores, labels = fc.planning.ScoreModel().draw(count, np.random.default_rng(0))
     return fc.Federation(fc.Records.of_scores(scores, labels), np.arange(count + 1)), scores, labels
 
 
-def evaluate(federation: fc.Federation, privacy: fc.Privacy) -> None:
+def evaluate(federation: fc.Federation, privacy: fc.privacy.Privacy) -> None:
     """Tree, quantiles, AUC, curves and a calibrator."""
     curves = fc.run(fc.ScoreCurves(), fc.InProcess(federation), privacy, randomness=fc.Simulated(0)).artifact
     _ = curves.auc, curves.roc(), curves.pr(), curves.ece(), curves.reliability()
     fc.QuantileBinning().fit(curves.table)
 
 
-def release(federation: fc.Federation, privacy: fc.Privacy) -> None:
+def release(federation: fc.Federation, privacy: fc.privacy.Privacy) -> None:
     fc.run(fc.ScoreCurves(), fc.InProcess(federation), privacy, randomness=fc.Simulated(0))
 
 

@@ -135,17 +135,19 @@ def quiet() -> Iterator[None]:
 
 
 NO_AVX512 = "X86_V4 AVX512_ICL AVX512_SPR"  # as numpy names them from 2.4 on
-BY_ODDS = fc.FedBBQ(axis=fc.EvenLogOdds(), normaliser=fc.ByOdds())
+BY_ODDS = fc.FedBBQ(axis=fc.methods.EvenLogOdds(), normaliser=fc.methods.ByOdds())
 DEFAULT_TEMPERATURE = fc.OneShotTemperature(points=9, reach=30.0, refinements=2)  # as Auto asks for one
 
 ALL = (
     Contender("BBQ", "fedcalib FedBBQ on log-odds, by odds", ours(BY_ODDS, of_probs=True), times=5),
-    Contender("BBQ", "fedcalib FedBBQ on log-odds", ours(fc.FedBBQ(axis=fc.EvenLogOdds()), of_probs=True), times=5),
+    Contender(
+        "BBQ", "fedcalib FedBBQ on log-odds", ours(fc.FedBBQ(axis=fc.methods.EvenLogOdds()), of_probs=True), times=5
+    ),
     Contender("BBQ", "fedcalib FedBBQ, as published", ours(fc.FedBBQ(), of_probs=True), times=5),
     Contender(
         "BBQ",
         "fedcalib temperature, then FedBBQ on log-odds, by odds",
-        ours(fc.Pipeline((DEFAULT_TEMPERATURE, BY_ODDS)), of_probs=True),
+        ours(fc.methods.Pipeline((DEFAULT_TEMPERATURE, BY_ODDS)), of_probs=True),
         times=5,
     ),
     Contender("BBQ", "torch-uncertainty BBQScaler", torch_uncertainty("BBQScaler"), times=1, largest=10),
@@ -183,7 +185,7 @@ ALL = (
     Contender("temperature", "scikit-learn temperature", sklearn_temperature),
     Contender("temperature", "probmetrics TemperatureScaling", probmetrics("TemperatureScalingCalibrator")),
     Contender("temperature", "torch-uncertainty TemperatureScaler", torch_uncertainty("TemperatureScaler"), times=1),
-    Contender("vector scaling", "fedcalib RidgeVector, 6 rounds", ours(fc.RidgeVector(rounds=6))),
+    Contender("vector scaling", "fedcalib RidgeVector, 6 rounds", ours(fc.methods.RidgeVector(rounds=6))),
     Contender("vector scaling", "fedcalib FedVector, one round", ours(fc.FedVector(rounds=1, clip=100.0))),
     Contender("vector scaling", "netcal LogisticCalibration", netcal("LogisticCalibration", "scaling"), 1, 10),
     Contender("vector scaling", "torch-uncertainty VectorScaler", torch_uncertainty("VectorScaler"), times=1),

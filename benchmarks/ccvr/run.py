@@ -74,7 +74,7 @@ def repairs(model: Trained, scored: fc.Federation, seed: int) -> dict[str, Head]
 
 def private(scored: fc.Federation, width: int, seed: int) -> Head:
     """Repair with differential privacy for each record: features of length one, noise shares from every client."""
-    method = fc.CCVR(width, Retrained(1000, seed=seed), radius=1.0, representation=Representation(unit=True))
+    method = fc.methods.CCVR(width, Retrained(1000, seed=seed), radius=1.0, representation=Representation(unit=True))
     private = fc.DistributedDP(epsilon=8.0, delta=1e-5)
     return fc.run(method, fc.InProcess(scored), private, randomness=fc.Simulated(seed)).artifact
 

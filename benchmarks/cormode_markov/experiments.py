@@ -18,7 +18,7 @@ from fedcalib.metrics.ranking import auc_of_counts, confusion
 from fedcalib.metrics.reliability import binary_ece
 
 THRESHOLDS = np.arange(1, 11) / 11
-MODELS: dict[str, fc.Privacy] = {
+MODELS: dict[str, fc.privacy.Privacy] = {
     "no noise": fc.SecAgg(),
     "DistDP eps=1": fc.DistributedDP(1.0),
     "LocalDP eps=5": fc.LocalDP(5.0),
@@ -44,7 +44,7 @@ def rate_errors(scores: np.ndarray, labels: np.ndarray, height: int, model: str,
     truth = np.stack([exact.precision, exact.recall, exact.accuracy])
     leaves = leaves_of(scores, labels, height)
     for run in range(1 if model == "no noise" else runs):
-        found = release(leaves, fc.ScoreTree(2, height), MODELS[model], run)
+        found = release(leaves, fc.methods.ScoreTree(2, height), MODELS[model], run)
         ours = np.stack([rate(found, THRESHOLDS).value for rate in (precision, recall, accuracy)])
         raw = raw_tree(leaves, model, run)
         published = np.array([raw.rates(t) for t in THRESHOLDS]).T
@@ -63,7 +63,7 @@ def auc_errors(scores: np.ndarray, labels: np.ndarray, buckets: int, model: str,
     height = 16 if model == "no noise" else 10
     leaves = leaves_of(scores, labels, height)
     for run in range(1 if model == "no noise" else runs):
-        table = release(leaves, fc.ScoreTree(4, height // 2), MODELS[model], run)
+        table = release(leaves, fc.methods.ScoreTree(4, height // 2), MODELS[model], run)
         even = Buckets.even(table, buckets)
         raw = raw_tree(leaves, model, run)
         values = {
@@ -85,7 +85,7 @@ def calibration_errors(
     """Calibration error on one half of what the other half fitted, with as many buckets as bins, as published."""
     half = np.random.default_rng(1).random(len(scores)) < 0.5
     kept, held = (scores[half], labels[half]), (scores[~half], labels[~half])
-    tree = fc.suited_tree(MODELS[model])
+    tree = fc.planning.suited_tree(MODELS[model])
     leaves, base = leaves_of(*kept, int(np.log2(tree.leaves))), roc_auc(*held)
     for run in range(1 if model == "no noise" else runs):
         table = release(leaves, tree, MODELS[model], run)
@@ -105,7 +105,7 @@ def _calibrators(bins: tuple[int, ...]) -> Iterator[tuple[str, Any, tuple[int, .
     yield "quantile binning, default", fc.QuantileBinning(), bins
     yield "isotonic", fc.IsotonicBuckets(), bins
     yield "Platt", fc.PlattScaling(), bins
-    yield "beta", fc.BetaScaling(), bins
+    yield "beta", fc.methods.BetaScaling(), bins
     for count in bins:
         yield "quantile binning", fc.QuantileBinning(buckets=count), (count,)
         yield "BBQ", fc.BinaryBBQ(levels=max(int(np.log2(count)), 1)), (count,)
@@ -117,10 +117,10 @@ def equal_epsilon(scores: np.ndarray, labels: np.ndarray, model: str, runs: int)
     leaves = leaves_of(scores, labels, 10)
     truth, auc = np.stack([exact.precision, exact.recall, exact.accuracy]), roc_auc(scores, labels)
     trees = {
-        "flat leaves": fc.ScoreTree(1024, 1),
-        "consistent, arity 2": fc.ScoreTree(2, 10),
-        "consistent, arity 4": fc.ScoreTree(4, 5),
-        "suited": fc.suited_tree(MODELS[model]),
+        "flat leaves": fc.methods.ScoreTree(1024, 1),
+        "consistent, arity 2": fc.methods.ScoreTree(2, 10),
+        "consistent, arity 4": fc.methods.ScoreTree(4, 5),
+        "suited": fc.planning.suited_tree(MODELS[model]),
     }
     for run in range(runs):
         raw = raw_tree(leaves, model, run)
@@ -141,13 +141,15 @@ def local_limit(scores: np.ndarray, labels: np.ndarray, runs: int) -> Iterator[R
     """Rates under local reports by tree, beside somebody who asks about the ten thresholds and nothing else."""
     exact, model = confusion(scores, labels, THRESHOLDS), "LocalDP eps=5"
     truth = np.stack([exact.precision, exact.recall, exact.accuracy])
-    trees = {f"{a}^{h} leaves": fc.ScoreTree(a, h) for a, h in ((2, 6), (2, 7), (2, 8), (8, 2), (4, 3), (4, 5))}
+    trees = {f"{a}^{h} leaves": fc.methods.ScoreTree(a, h) for a, h in ((2, 6), (2, 7), (2, 8), (8, 2), (4, 3), (4, 5))}
     between = np.searchsorted(THRESHOLDS, scores, side="right") + 11 * labels
     known = np.bincount(between, minlength=22).reshape(2, 11)
     leaves = {name: _leaves(scores, labels, tree) for name, tree in trees.items()}
     for run in range(runs):
         found = {
-            "thresholds known beforehand": _between(release(known, fc.ScoreTree(11, 1), MODELS[model], run).counts)
+            "thresholds known beforehand": _between(
+                release(known, fc.methods.ScoreTree(11, 1), MODELS[model], run).counts
+            )
         }
         for name, tree in trees.items():
             table = release(leaves[name], tree, MODELS[model], run)
@@ -161,7 +163,7 @@ def local_limit(scores: np.ndarray, labels: np.ndarray, runs: int) -> Iterator[R
             }  # fmt: skip
 
 
-def _leaves(scores: np.ndarray, labels: np.ndarray, tree: fc.ScoreTree) -> np.ndarray:
+def _leaves(scores: np.ndarray, labels: np.ndarray, tree: fc.methods.ScoreTree) -> np.ndarray:
     cells = bin_index(scores, tree.leaves) + labels * tree.leaves
     return np.bincount(cells, minlength=2 * tree.leaves).reshape(2, -1)
 

@@ -32,7 +32,7 @@ SPLITS = 500
 EPSILON = 1.0
 RESULTS = HERE / "natural.csv"
 COLUMNS = ("target", "method", "splits", "sources", "records", "ece", "ece_sd", "nll", "brier")
-PUBLISHED = fc.OnMagnitude(fc.GoldenSection(5))
+PUBLISHED = fc.search.OnMagnitude(fc.search.GoldenSection(5))
 
 
 @final
@@ -106,7 +106,7 @@ def open_run(method: fc.Method[Any]) -> Callable[[fc.Federation, int], Calibrato
     return lambda federation, seed: fc.run(method, fc.InProcess(federation), fc.Open()).artifact
 
 
-def private_run(method: fc.Method[Any], privacy: fc.Privacy) -> Callable[[fc.Federation, int], Calibrator]:
+def private_run(method: fc.Method[Any], privacy: fc.privacy.Privacy) -> Callable[[fc.Federation, int], Calibrator]:
     """Recalibrate under a model."""
     return lambda federation, seed: (
         fc.run(method, fc.InProcess(federation), privacy, randomness=fc.Simulated(seed)).artifact
@@ -117,7 +117,7 @@ def one_source(federation: fc.Federation, seed: int) -> Calibrator:
     """Recalibrate on the raw records of one source that has any: not private, and usable only by that source."""
     held = np.flatnonzero(federation.sizes > 0)
     alone = federation.client(int(np.random.default_rng(seed).choice(held)))
-    return fc.run(fc.NLLT(), fc.InProcess(fc.Federation.of([alone])), fc.Open()).artifact
+    return fc.run(fc.methods.NLLT(), fc.InProcess(fc.Federation.of([alone])), fc.Open()).artifact
 
 
 def published_binning(federation: fc.Federation, seed: int) -> Calibrator:
@@ -135,16 +135,16 @@ def published_binning(federation: fc.Federation, seed: int) -> Calibrator:
 METHODS: dict[str, Callable[[fc.Federation, int], Calibrator]] = {
     "No recalibration": lambda federation, seed: Identity(),
     "One source": one_source,
-    "Pooled, not private": open_run(fc.AccT(fc.Bisection(14))),
+    "Pooled, not private": open_run(fc.AccT(fc.search.Bisection(14))),
     "Histogram binning": published_binning,
-    "ECE-T": private_run(fc.ECET(), fc.SourceLaplace(EPSILON)),
-    "NLL-T": private_run(fc.NLLT(), fc.SourceLaplace(EPSILON)),
+    "ECE-T": private_run(fc.methods.ECET(), fc.SourceLaplace(EPSILON)),
+    "NLL-T": private_run(fc.methods.NLLT(), fc.SourceLaplace(EPSILON)),
     "Acc-T": private_run(fc.AccT(PUBLISHED, 0.5, 3.0), fc.SourceLaplace(EPSILON)),
     "Ours: AccT, SourceLaplace": private_run(fc.AccT(), fc.SourceLaplace(EPSILON)),
     "Ours: AccT on [0.5, 3], SourceLaplace": private_run(fc.AccT(high=3.0), fc.SourceLaplace(EPSILON)),
-    "Ours: SourceBinning, SourceLaplace": private_run(fc.SourceBinning(), fc.SourceLaplace(EPSILON)),
+    "Ours: SourceBinning, SourceLaplace": private_run(fc.methods.SourceBinning(), fc.SourceLaplace(EPSILON)),
     "Ours: AccT, DistributedDP": private_run(fc.AccT(), fc.DistributedDP(EPSILON)),
-    "Ours: SourceBinning, DistributedDP": private_run(fc.SourceBinning(), fc.DistributedDP(EPSILON)),
+    "Ours: SourceBinning, DistributedDP": private_run(fc.methods.SourceBinning(), fc.DistributedDP(EPSILON)),
 }
 TARGETS: dict[str, Callable[[], Target]] = {
     "mnist_writers: employees to students": writers,

@@ -61,7 +61,7 @@ class Setting:
     method: fc.Method[fc.Calibrator]
     unit: Callable[[], fc.Records] = loudest
     clip: float | None = None
-    drawn: fc.Participation = EVERYONE
+    drawn: fc.cohort.Participation = EVERYONE
     idle: int = 0
 
     @property
@@ -76,12 +76,12 @@ class Setting:
 
 ROUNDS = 12
 SAMPLED = fc.Poisson(0.1)
-PIPELINE = fc.Pipeline((fc.OneShotTemperature(weight=0.2), fc.ResidualBinning(cells=4, weight=0.8)))
+PIPELINE = fc.methods.Pipeline((fc.OneShotTemperature(weight=0.2), fc.methods.ResidualBinning(cells=4, weight=0.8)))
 
 METHODS = {
     "FedBBQ": Setting(fc.FedBBQ(finest=2), clip=5.0),
     "FedTemp": Setting(fc.FedTemp(rounds=1)),
-    "ResidualBinning": Setting(fc.ResidualBinning(cells=4), wavering),
+    "ResidualBinning": Setting(fc.methods.ResidualBinning(cells=4), wavering),
     "OneShotTemperature": Setting(fc.OneShotTemperature()),
     "BoundedTemperature": Setting(fc.BoundedTemperature()),
 }
@@ -104,7 +104,7 @@ def audited(name: str, draws: int, seed: int = 1) -> Audit:
     """Bound a method's epsilon from below by what its one release tells apart."""
     setting = METHODS[name]
     present, absent = setting.sides()
-    plan = fc.Plan.of(setting.method, present.schema)
+    plan = fc.method.Plan.of(setting.method, present.schema)
     cohort = setting.drawn.cohort(len(present))
     (query,) = plan.queries
     mechanism = setting.privacy.mechanism(query, plan, cohort, setting.drawn)
@@ -156,7 +156,7 @@ def main(only: str | None, draws: int) -> None:
 
 
 def _line(what: str, name: str, setting: Setting, found: Audit) -> dict[str, str]:
-    questions = len(fc.Plan.of(setting.method, setting.sides()[0].schema).queries)
+    questions = len(fc.method.Plan.of(setting.method, setting.sides()[0].schema).queries)
     values = (what, name, questions, found.draws, found.confidence, f"{found.lower_epsilon:.4f}", found.claimed, DELTA)
     print(*values, sep=" | ", flush=True)
     return dict(zip(COLUMNS, map(str, values), strict=True))

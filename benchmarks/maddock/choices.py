@@ -29,18 +29,18 @@ Alternatives = dict[str, fc.Method[fc.Calibrator]]
 Found = dict[tuple[str, str], dict[str, list[tuple[float, float]]]]  # cell and network, alternative: cwECE, log loss
 
 WARM = fc.OneShotTemperature(reach=30.0, refinements=2)
-REST = fc.ResidualBinning(sharing=fc.TwoLevel())
+REST = fc.methods.ResidualBinning(sharing=fc.methods.TwoLevel())
 
 
 def chains(classes: int) -> Alternatives:
     """With exact sums: each chain of Auto alone, both averaged, and with offsets after the guard."""
-    vector = fc.Pipeline((fc.RidgeVector(ridge=3.0), REST))
+    vector = fc.methods.Pipeline((fc.methods.RidgeVector(ridge=3.0), REST))
     order = fc.Auto()._by_order(classes)
-    both = fc.Averaged((vector, order))
+    both = fc.methods.Averaged((vector, order))
     guarded = {"vector chain": vector, "order-preserving chain": order, "both, averaged": both}
     return {
         "temperature alone": WARM,
-        **{name: fc.Pipeline((WARM, method), guard=True) for name, method in guarded.items()},
+        **{name: fc.methods.Pipeline((WARM, method), guard=True) for name, method in guarded.items()},
         "Auto: and offsets after the guard": fc.Auto(),
         "Auto without the guard": fc.Auto(guard=False),
     }
@@ -54,15 +54,15 @@ def temperatures() -> Alternatives:
         **{f"cut {cut:g}": fc.BoundedTemperature(cut=cut) for cut in (1.0, 4.0, 1e3)},
         **{f"quiet {quiet:g}": fc.BoundedTemperature(quiet=quiet) for quiet in (0.5, 8.0)},
         "slopes, clipped by a guess": fc.OneShotTemperature(lowest=0.7, highest=3.0, breadth=1.0, doubt=1.5),
-        "nothing": fc.Pipeline((fc.Auto(epsilon=1e-9),)),
+        "nothing": fc.methods.Pipeline((fc.Auto(epsilon=1e-9),)),
     }
 
 
 def shares() -> Alternatives:
     """For whole clients, enough of them: how much of the budget a temperature gets before shifts by class."""
     return {
-        f"{share:.0%} for the temperature": fc.Pipeline(
-            (fc.BoundedTemperature(weight=share), fc.ClassShifts(weight=1 - share)), guard=True
+        f"{share:.0%} for the temperature": fc.methods.Pipeline(
+            (fc.BoundedTemperature(weight=share), fc.methods.ClassShifts(weight=1 - share)), guard=True
         )
         for share in (0.05, 0.1, 0.2, 0.4)
     } | {"all of it, and no shifts": fc.BoundedTemperature()}

@@ -40,7 +40,7 @@ class Stopwatch(Runtime):
         return self.place.total(step)
 
 
-def contenders() -> Iterator[tuple[str, fc.Method[fc.Calibrator], fc.Privacy]]:
+def contenders() -> Iterator[tuple[str, fc.Method[fc.Calibrator], fc.privacy.Privacy]]:
     """The paper's methods at its settings, then ours."""
     yield "FedBin, 128 bins", fc.FedBin(bins=128), fc.Open()
     yield "FedBBQ", fc.FedBBQ(coarsest=1), fc.Open()
@@ -51,17 +51,17 @@ def contenders() -> Iterator[tuple[str, fc.Method[fc.Calibrator], fc.Privacy]]:
     yield "FedCal, T = 12", fc.FedCal(), fc.Open()
     yield "OneShotTemperature", fc.OneShotTemperature(), fc.Open()
     yield "BoundedTemperature", fc.BoundedTemperature(), fc.Open()
-    yield "RidgeVector", fc.RidgeVector(), fc.Open()
-    yield "RidgeOPVector", fc.RidgeOPVector(), fc.Open()
-    yield "ResidualBinning", fc.ResidualBinning(), fc.Open()
-    yield "ClassShifts", fc.ClassShifts(), fc.Open()
+    yield "RidgeVector", fc.methods.RidgeVector(), fc.Open()
+    yield "RidgeOPVector", fc.methods.RidgeOPVector(), fc.Open()
+    yield "ResidualBinning", fc.methods.ResidualBinning(), fc.Open()
+    yield "ClassShifts", fc.methods.ClassShifts(), fc.Open()
     yield "Auto, exact sums", fc.Auto(), fc.Open()
     private = fc.UserGaussian(1.0, 1e-5)
     yield "Auto, 1000 clients, epsilon 1", fc.Auto(epsilon=10.0), private  # composed as for ten times the clients
     yield "Auto, 100 clients, epsilon 1", fc.Auto(epsilon=1.0), private
 
 
-def measured(name: str, method: fc.Method[fc.Calibrator], privacy: fc.Privacy) -> list[str]:
+def measured(name: str, method: fc.Method[fc.Calibrator], privacy: fc.privacy.Privacy) -> list[str]:
     records = halves(networks("cifar10")[NETWORK], 0)[0]
     federation = fc.Federation.iid(records, CLIENTS, seed=0)
     least = float("inf")

@@ -18,8 +18,8 @@ class Contender:
     name: str
     setting: str
     method: fc.Method[fc.Calibrator]
-    participation: fc.Participation | None = None
-    privacy: fc.Privacy | None = None  # None: exact sums
+    participation: fc.cohort.Participation | None = None
+    privacy: fc.privacy.Privacy | None = None  # None: exact sums
 
 
 ROUNDS, RATE = 12, 0.1
@@ -33,7 +33,9 @@ def published() -> Iterator[Contender]:
     yield Contender("FedBin", "128 bins", fc.FedBin(bins=128))
     yield Contender("FedBin, as printed", "128 bins", fc.FedBin(bins=128, smoothing=0.0, rounds=ROUNDS), SAMPLED)
     yield Contender("FedBBQ", "M = 7", fc.FedBBQ(coarsest=1))
-    yield Contender("FedBBQ weighted", "M = 7", fc.FedBBQ(coarsest=1, rounds=10, weighting=fc.Weighted()), DEALT)
+    yield Contender(
+        "FedBBQ weighted", "M = 7", fc.FedBBQ(coarsest=1, rounds=10, weighting=fc.methods.Weighted()), DEALT
+    )
     yield Contender("FedTemp", "T = 12", QuickFedTemp(), SAMPLED)
     yield Contender("FedTemp, all clients", "T = 4", QuickFedTemp(rounds=4))
 
@@ -47,16 +49,18 @@ def published_of_many_parameters(classes: int) -> Iterator[Contender]:
         yield Contender("FedMatrix", "T = 12", fc.FedMatrix(), SAMPLED)
 
 
-TEMPERED = fc.Pipeline((fc.OneShotTemperature(reach=30.0, refinements=2), fc.ClassShifts()), guard=True)
+TEMPERED = fc.methods.Pipeline((fc.OneShotTemperature(reach=30.0, refinements=2), fc.methods.ClassShifts()), guard=True)
 
 
 def ours() -> Iterator[Contender]:
     """Ours without privacy."""
     yield Contender("OneShotTemperature", "", fc.OneShotTemperature(reach=30.0, refinements=2))
-    yield Contender("RidgeVector", "", fc.RidgeVector())
-    yield Contender("RidgeOPVector", "", fc.RidgeOPVector())
+    yield Contender("RidgeVector", "", fc.methods.RidgeVector())
+    yield Contender("RidgeOPVector", "", fc.methods.RidgeOPVector())
     yield Contender("ClassShifts after a temperature", "", TEMPERED)
-    yield Contender("BBQ on log-odds, by odds", "", fc.FedBBQ(axis=fc.EvenLogOdds(), normaliser=fc.ByOdds()))
+    yield Contender(
+        "BBQ on log-odds, by odds", "", fc.FedBBQ(axis=fc.methods.EvenLogOdds(), normaliser=fc.methods.ByOdds())
+    )
     yield Contender("Auto", "", fc.Auto())
     yield Contender("Auto, no guard", "", fc.Auto(guard=False))
 
@@ -71,9 +75,13 @@ def private_published(epsilon: float) -> Iterator[Contender]:
     for clip in (3.0, 10.0):
         binned = fc.UserGaussian(epsilon, DELTA, clip=clip)
         yield Contender(
-            "FedBin weighted", f"16 bins, clip {clip:g}", fc.FedBin(bins=16, weighting=fc.Weighted()), None, binned
+            "FedBin weighted",
+            f"16 bins, clip {clip:g}",
+            fc.FedBin(bins=16, weighting=fc.methods.Weighted()),
+            None,
+            binned,
         )
-        bbq = fc.FedBBQ(coarsest=1, weighting=fc.Weighted())
+        bbq = fc.FedBBQ(coarsest=1, weighting=fc.methods.Weighted())
         yield Contender("FedBBQ weighted", f"M = 7, clip {clip:g}", bbq, None, binned)
         yield Contender("FedBBQ", f"M = 7, clip {clip:g}", fc.FedBBQ(coarsest=1), None, binned)
 

@@ -35,9 +35,9 @@ class Point:
     x: float
     method: str
     what: fc.Method[fc.Calibrator]
-    privacy: fc.Privacy
+    privacy: fc.privacy.Privacy
     deal: Deal = HUNDRED
-    participation: fc.Participation | None = None
+    participation: fc.cohort.Participation | None = None
 
 
 def by_rounds() -> Iterator[Point]:
@@ -59,7 +59,7 @@ def by_skew() -> Iterator[Point]:
 
 
 def by_budget() -> Iterator[Point]:
-    weighted = fc.FedBBQ(coarsest=1, weighting=fc.Weighted())
+    weighted = fc.FedBBQ(coarsest=1, weighting=fc.methods.Weighted())
     for epsilon in (0.25, 0.5, 1.0, 3.0, 10.0):
         for clients in (100, 1000):
             deal, figure = Deal(clients, 50), f"epsilon, {clients} clients"
@@ -74,7 +74,7 @@ def by_bins_and_clip() -> Iterator[Point]:
     for finest in range(3, 9):
         method = fc.FedBBQ(finest=finest, coarsest=1)
         yield Point("M", finest, "FedBBQ", method, fc.Open())
-        private = replace(method, weighting=fc.Weighted())
+        private = replace(method, weighting=fc.methods.Weighted())
         yield Point("M", finest, "FedBBQ weighted, epsilon 3", private, fc.UserGaussian(3.0, DELTA, clip=5.0))
     for clip in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0):
         model = fc.UserGaussian(1.0, DELTA)

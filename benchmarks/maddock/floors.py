@@ -20,7 +20,7 @@ from fedcalib.artifacts.scaling import Temperature
 RUNS, DRAWS = 10, 5
 METHODS: dict[str, fc.Method[fc.Calibrator]] = {
     "FedBin (15 bins)": fc.FedBin(),
-    "RidgeVector": fc.RidgeVector(),
+    "RidgeVector": fc.methods.RidgeVector(),
     "Auto": fc.Auto(),
 }
 PLACES = (

@@ -19,7 +19,7 @@ import fedcalib as fc
 
 SIZES = (100_000, 300_000, 1_000_000)
 METHODS: dict[str, tuple[fc.Method[fc.Calibrator], fc.UserGaussian]] = {
-    "ResidualBinning": (fc.ResidualBinning(typical_records=10.0), fc.UserGaussian(1.0, 1e-5)),
+    "ResidualBinning": (fc.methods.ResidualBinning(typical_records=10.0), fc.UserGaussian(1.0, 1e-5)),
     "FedBBQ": (fc.FedBBQ(), fc.UserGaussian(1.0, 1e-5, clip=5.0)),
     "Auto": (fc.Auto(typical_records=10.0), fc.UserGaussian(1.0, 1e-5)),
 }

@@ -32,7 +32,7 @@ from fedcalib.errors import TooFewClients
 
 RESULTS = Path(__file__).with_name("results.csv")
 KEY = COLUMNS[:10]
-BASE = Contender("base", "", fc.Pipeline((fc.Auto(epsilon=1e-9),)))  # asks nothing: the identity
+BASE = Contender("base", "", fc.methods.Pipeline((fc.Auto(epsilon=1e-9),)))  # asks nothing: the identity
 HUNDRED, THOUSAND, LARGER = Deal(), Deal(1000, 5), Deal(1000, 50)
 
 

@@ -44,7 +44,7 @@ def few_records() -> fc.Federation:
     return fc.Federation.grouped(fc.Records.of_logits(logits, labels), np.arange(3 * MILLION) // 3, MILLION)
 
 
-CASES: dict[str, tuple[Callable[[], fc.Federation], Query, fc.Privacy]] = {
+CASES: dict[str, tuple[Callable[[], fc.Federation], Query, fc.privacy.Privacy]] = {
     "LocalDP, 64 cells": (single_records, ScoreHistogram(32), fc.LocalDP(1.0)),
     "LocalDP, 1024 cells": (single_records, ScoreHistogram(512), fc.LocalDP(1.0)),
     "LocalDP, 1024 cells, epsilon 8": (single_records, ScoreHistogram(512), fc.LocalDP(8.0)),
@@ -59,7 +59,7 @@ def measure(case: str) -> list[object]:
     """Time one answer, and read the peak memory of this process, data included."""
     make, query, privacy = CASES[case]
     federation, drawn = make(), fc.Everyone()
-    mechanism = privacy.mechanism(query, fc.Plan((query,)), drawn.cohort(MILLION), drawn)
+    mechanism = privacy.mechanism(query, fc.method.Plan((query,)), drawn.cohort(MILLION), drawn)
     spans = []
     for seed in range(3):
         start = time.perf_counter()
@@ -70,7 +70,7 @@ def measure(case: str) -> list[object]:
     return [case, encoding(mechanism), round(min(spans), 3), round(peak, 2)]
 
 
-def encoding(mechanism: fc.Mechanism) -> str:
+def encoding(mechanism: fc.privacy.Mechanism) -> str:
     """Name the mechanism, and the encoders of local reports."""
     if isinstance(mechanism, RandomisedReports):
         return "+".join(sorted({type(coder.encoder).__name__ for coder in mechanism.coders.values()}))

@@ -24,12 +24,12 @@ HERE = Path(__file__).parent
 RUNS = {1_000: 150, 10_000: 150, 100_000: 100, 1_000_000: 100}
 EPSILONS = (0.1, 0.5, 1.0, 5.0)
 NAMES = ("auc", "accuracy", "precision", "recall", "ece")
-SCORES = fc.ScoreModel()
-TREE = fc.ScoreTree(4, 4)
+SCORES = fc.planning.ScoreModel()
+TREE = fc.methods.ScoreTree(4, 4)
 Row = dict[str, Any]
 
 
-def figures(clients: int, privacy: fc.Privacy, seed: int) -> list[float]:
+def figures(clients: int, privacy: fc.privacy.Privacy, seed: int) -> list[float]:
     """Draw clients, release their counts under the model's own noise, and read every figure off."""
     rng = np.random.default_rng(77_000 + seed)
     leaves = rng.multinomial(clients, SCORES.chances(TREE.leaves).reshape(-1)).reshape(2, TREE.leaves)
@@ -48,7 +48,7 @@ def checked(clients: int, model: str) -> list[Row]:
     for epsilon in cells(model):
         values = np.array([figures(clients, MODELS[model](epsilon), run) for run in range(runs)])
         for name, column in zip(NAMES, values.T, strict=True):
-            forecast = fc.Study(name, model, SCORES, TREE).forecast(clients, epsilon)
+            forecast = fc.planning.Study(name, model, SCORES, TREE).forecast(clients, epsilon)
             off = column[~np.isnan(column)] - figure(name).truth(SCORES)
             error = float(np.sqrt(np.mean(off**2))) if off.size else float("nan")
             rows.append(

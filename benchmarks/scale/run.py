@@ -38,7 +38,7 @@ def million_clients() -> dict[str, object]:
     scores, labels = rng.random(MILLION), rng.integers(2, size=MILLION)
     federation = fc.Federation.grouped(fc.Records.of_scores(scores, labels), np.arange(MILLION))
     query = ScoreHistogram(512)  # 2 x 512 = 2^10 cells
-    plan = fc.Plan((query,))
+    plan = fc.method.Plan((query,))
     everyone = fc.Everyone()
     cohort = everyone.cohort(MILLION)
     mechanism = fc.DistributedDP(epsilon=1.0).mechanism(query, plan, cohort, everyone)

@@ -23,18 +23,23 @@ from fedcalib.planning import figure
 HERE = Path(__file__).parent
 CLIENTS = 20_000
 RUNS = 1000
-FLAT = fc.ScoreTree()
-MODELS: dict[str, tuple[fc.Privacy, fc.ScoreTree]] = {
+FLAT = fc.methods.ScoreTree()
+MODELS: dict[str, tuple[fc.privacy.Privacy, fc.methods.ScoreTree]] = {
     "SecAgg": (fc.SecAgg(), FLAT),
     "DistributedDP(1)": (fc.DistributedDP(1.0), FLAT),
-    "LocalDP(5)": (fc.LocalDP(5.0), fc.suited_tree(fc.LocalDP(5.0))),
-    "LocalDP(1)": (fc.LocalDP(1.0), fc.suited_tree(fc.LocalDP(1.0))),
+    "LocalDP(5)": (fc.LocalDP(5.0), fc.planning.suited_tree(fc.LocalDP(5.0))),
+    "LocalDP(1)": (fc.LocalDP(1.0), fc.planning.suited_tree(fc.LocalDP(1.0))),
 }
-SCORES = {"over-confident": fc.ScoreModel(0.3, 0.75, 2.5), "calibrated": fc.ScoreModel(0.3, 0.75, 1.0)}
+SCORES = {
+    "over-confident": fc.planning.ScoreModel(0.3, 0.75, 2.5),
+    "calibrated": fc.planning.ScoreModel(0.3, 0.75, 1.0),
+}
 NAMES = ("auc", "accuracy", "ece")
 
 
-def study(scores: fc.ScoreModel, privacy: fc.Privacy, tree: fc.ScoreTree, runs: int) -> np.ndarray:
+def study(
+    scores: fc.planning.ScoreModel, privacy: fc.privacy.Privacy, tree: fc.methods.ScoreTree, runs: int
+) -> np.ndarray:
     """Give value, low and high by figure and run, (3, runs, 3)."""
     found = np.empty((len(NAMES), runs, 3))
     chances = scores.chances(tree.leaves).reshape(-1)

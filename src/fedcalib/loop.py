@@ -15,11 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Bill, Spending
-from fedcalib.answer import Answer
 from fedcalib.cohort import Cohort, Everyone, Participation
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy import Mechanism, Privacy
-from fedcalib.query import Query
+from fedcalib.query import Answer, Query
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.records import Schema
 from fedcalib.transcript import Transcript

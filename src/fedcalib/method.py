@@ -10,10 +10,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar, final
 
-from fedcalib.answer import Answer
 from fedcalib.cohort import Participation
 from fedcalib.errors import PlanError
-from fedcalib.query import Query, Unit
+from fedcalib.query import Answer, Query, Unit
 from fedcalib.records import Schema
 
 T = TypeVar("T")
@@ -102,7 +101,7 @@ class Plan:
     Examples
     --------
     >>> import fedcalib as fc
-    >>> plan = fc.Plan.of(fc.FederatedMetrics(), fc.Schema(classes=3, clients=10))
+    >>> plan = fc.method.Plan.of(fc.FederatedMetrics(), fc.Schema(classes=3, clients=10))
     >>> len(plan.queries), plan.unit, plan.queries[0].size
     (1, 'record', 141)
     """

@@ -2,8 +2,8 @@
 
 A `Query` names the blocks of its answer, each with a `Bound`. A `RecordQuery` states what a record adds as `Rows` (a
 few cells and their values, or all cells); a `ClientQuery` computes one vector per client; a `Join` sends several
-queries in one message. Sums of sparse rows and of clients' own vectors are worked out here, so that a query has to
-state its contribution only once.
+queries in one message. An `Answer` is the sum, perhaps noisy, with the variance of the noise. Sums of sparse rows and
+of clients' own vectors are worked out here, so that a query has to state its contribution only once.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Query(ABC):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> query = fc.Plan.of(fc.FedBin(bins=5), fc.Schema(classes=2, clients=3)).queries[0]
+    >>> query = fc.method.Plan.of(fc.FedBin(bins=5), fc.Schema(classes=2, clients=3)).queries[0]
     >>> {name: block.shape for name, block in query.blocks.items()}
     {'1': (2, 5)}
     >>> query.size
@@ -404,7 +404,7 @@ class Join(Query):
     --------
     >>> import fedcalib as fc
     >>> from fedcalib.queries.shift import Confidence, Predictions
-    >>> list(fc.Join((Confidence(), Predictions(3))).blocks)
+    >>> list(fc.query.Join((Confidence(), Predictions(3))).blocks)
     ['0.confidence', '1.predictions']
     """
 
@@ -454,3 +454,61 @@ class Join(Query):
                 first += terms.clients
             offset += part.size
         yield ClientTerms(len(federation), np.concatenate(owner), np.concatenate(cell), np.concatenate(value))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The sum over clients, block by block, and the variance of the noise in it.
+
+    `answer["block"]` is a block's value.
+
+    Parameters
+    ----------
+    values
+        The sum, by name of the block.
+    variances
+        Variance of the added noise, shaped like the values; 0 where the sum is exact.
+    clients
+        Number of clients that answered where that is public, otherwise None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.shift import Predictions
+    >>> answer = fc.query.Answer.of(Predictions(2), np.array([7.0, 3.0]), np.zeros(2), clients=4)
+    >>> answer["predictions"].tolist(), answer.variance("predictions").tolist()
+    ([7.0, 3.0], [0.0, 0.0])
+    """
+
+    values: Mapping[str, Floats]
+    variances: Mapping[str, Floats]  # of the added noise, shaped like the values; 0 when exact
+    clients: int | None
+
+    @classmethod
+    def of(cls, query: Query, value: Floats, variance: Floats, clients: int | None) -> Answer:
+        """A decoded message, cut into the query's blocks."""
+        return cls(query.split(value), query.split(variance), clients)
+
+    @classmethod
+    def empty(cls, query: Query) -> Answer:
+        """The answer of a federation without records, without noise."""
+        zeros = np.zeros(query.size)
+        return cls.of(query, zeros, zeros, 0)
+
+    def __getitem__(self, block: str) -> Floats:
+        return self.values[block]
+
+    def variance(self, block: str) -> Floats:
+        """Variance of the noise in each cell of a block."""
+        return self.variances[block]
+
+    def part(self, join: Join, index: int) -> Answer:
+        """The answer to one part of a joined query."""
+        names = {name: f"{index}.{name}" for name in join.parts[index].blocks}
+        return Answer(
+            {name: self.values[full] for name, full in names.items()},
+            {name: self.variances[full] for name, full in names.items()},
+            self.clients,
+        )

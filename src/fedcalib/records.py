@@ -61,7 +61,7 @@ class Schema:
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fc.Plan.of(fc.FedBin(), fc.Schema(classes=3, clients=10)).queries
+    >>> fc.method.Plan.of(fc.FedBin(), fc.Schema(classes=3, clients=10)).queries
     (LabelHistogram(classes=3, bins=15, clip=None, axis=EvenProbability()),)
     """
 

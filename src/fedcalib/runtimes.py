@@ -13,6 +13,8 @@ from fedcalib.loop import Runtime, Step, Total
 from fedcalib.records import Schema
 from fedcalib.transcript import Transcript
 
+__all__ = ["InProcess", "Replay", "Runtime"]
+
 
 @final
 @dataclass(frozen=True, eq=False)

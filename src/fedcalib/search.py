@@ -84,8 +84,8 @@ class GoldenSection(MinimumSearch):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> method = fc.NLLT(search=fc.GoldenSection(steps=5))
-    >>> len(fc.Plan.of(method, fc.Schema(classes=3, clients=10)).queries)
+    >>> method = fc.methods.NLLT(search=fc.search.GoldenSection(steps=5))
+    >>> len(fc.method.Plan.of(method, fc.Schema(classes=3, clients=10)).queries)
     6
     """
 
@@ -135,7 +135,7 @@ class GridSearch(MinimumSearch):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> method = fc.ECET(search=fc.GridSearch(places=64, kept=4))
+    >>> method = fc.methods.ECET(search=fc.search.GridSearch(places=64, kept=4))
     >>> result = fc.run(method, fc.InProcess(fc.Federation.simulated(temperature=2.0)), fc.SecAgg())
     >>> 1.5 < result.artifact.temperature < 2.5
     True
@@ -186,7 +186,7 @@ class OnMagnitude(RootSearch):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fc.AccT(search=fc.OnMagnitude(fc.GoldenSection(steps=8))).search.search.steps
+    >>> fc.AccT(search=fc.search.OnMagnitude(fc.search.GoldenSection(steps=8))).search.search.steps
     8
     """
 
@@ -221,7 +221,7 @@ class Bisection(RootSearch):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> method = fc.AccT(search=fc.Bisection(looks=6))
+    >>> method = fc.AccT(search=fc.search.Bisection(looks=6))
     >>> result = fc.run(method, fc.InProcess(fc.Federation.simulated(temperature=2.0)), fc.SecAgg())
     >>> 1.5 < result.artifact.temperature < 2.5
     True
@@ -268,7 +268,7 @@ class Interpolation(RootSearch):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fc.Interpolation().within(0.5, 3.0)
+    >>> fc.search.Interpolation().within(0.5, 3.0)
     (0.5, 1.0, 2.0, 3.0)
     """
 

@@ -24,9 +24,8 @@ from typing import Any, BinaryIO, final
 import numpy as np
 
 from fedcalib import files, wire
-from fedcalib.answer import Answer
 from fedcalib.errors import TranscriptError, WireError
-from fedcalib.query import Query
+from fedcalib.query import Answer, Query
 from fedcalib.types import Floats
 
 _MAX_INLINE = 1 << 16  # numbers; longer vectors (a network's update) live in a file beside

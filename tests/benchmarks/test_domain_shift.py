@@ -23,11 +23,11 @@ GOLDEN = (5**0.5 - 1) / 2
 
 PAIRS: list[tuple[c.Tempering, fc.Method]] = [
     (c.AccTCurve(), fc.AccT()),
-    (c.AccTGolden(), fc.AccT(fc.OnMagnitude(fc.GoldenSection(5)), 0.5, 3.0)),
-    (c.AccTGolden(high=16.0), fc.AccT(fc.OnMagnitude(fc.GoldenSection(5)), 0.5, 16.0)),
-    (c.AccTBisection(), fc.AccT(fc.Bisection(4), 0.5, 16.0)),
-    (c.NLLTGolden(worst=np.log(4) + 5), fc.NLLT()),
-    (c.ECETGolden(), fc.ECET()),
+    (c.AccTGolden(), fc.AccT(fc.search.OnMagnitude(fc.search.GoldenSection(5)), 0.5, 3.0)),
+    (c.AccTGolden(high=16.0), fc.AccT(fc.search.OnMagnitude(fc.search.GoldenSection(5)), 0.5, 16.0)),
+    (c.AccTBisection(), fc.AccT(fc.search.Bisection(4), 0.5, 16.0)),
+    (c.NLLTGolden(worst=np.log(4) + 5), fc.methods.NLLT()),
+    (c.ECETGolden(), fc.methods.ECET()),
 ]
 EACH = pytest.mark.parametrize(("simulated", "real"), PAIRS, ids=lambda value: repr(value)[:50])
 
@@ -83,7 +83,9 @@ def test_with_noise_both_follow_the_same_law(simulated: c.Tempering, real: fc.Me
         fc.run(real, runtime, fc.SourceLaplace(2.0), randomness=fc.Simulated(seed)).artifact.temperature
         for seed in range(250)
     ]
-    if isinstance(real, fc.AccT) and isinstance(real.search, fc.OnMagnitude):  # an end only where no sign changed
+    if isinstance(real, fc.AccT) and isinstance(
+        real.search, fc.search.OnMagnitude
+    ):  # an end only where no sign changed
         expected = with_ends(simulated, np.array(expected)).tolist()
     assert stats.ks_2samp(found, np.array(expected), method="asymp").pvalue > 1e-6
 
@@ -93,7 +95,9 @@ def test_binning_follows_the_package() -> None:
     error, brier = c.RightWrongBinning().measures(drawn, LOUD)
     for trial in range(TRIALS):
         runtime = fc.InProcess(federation(drawn, trial))
-        steps = fc.run(fc.SourceBinning(), runtime, fc.SourceLaplace(LOUD), randomness=fc.Simulated(trial)).artifact
+        steps = fc.run(
+            fc.methods.SourceBinning(), runtime, fc.SourceLaplace(LOUD), randomness=fc.Simulated(trial)
+        ).artifact
         assert (error[trial], brier[trial]) == pytest.approx(central(drawn, trial, top_steps(steps.steps)), abs=2e-6)
 
 

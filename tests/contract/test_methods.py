@@ -18,9 +18,9 @@ from tests.strategies import answers
 PAIRS = [(method, schema) for method in METHODS for schema in SCHEMAS]
 
 
-def planned(method: fc.Method, schema: fc.Schema) -> fc.Plan:
+def planned(method: fc.Method, schema: fc.Schema) -> fc.method.Plan:
     try:
-        return fc.Plan.of(method, schema)
+        return fc.method.Plan.of(method, schema)
     except InputError as refusal:
         pytest.skip(f"refused: {refusal}")
 
@@ -34,7 +34,7 @@ def test_plan_ignores_answers_and_artifacts_stay_valid(
     plan = planned(method, schema)
     asked = 0
 
-    def ask(step: int, query: fc.Query) -> fc.Answer:
+    def ask(step: int, query: fc.query.Query) -> fc.query.Answer:
         nonlocal asked
         asked += 1
         plan.check(step, query)
@@ -57,8 +57,8 @@ def test_methods_survive_the_wire(method: fc.Method) -> None:
 def test_the_same_answers_give_the_same_artifact(method: fc.Method, schema: fc.Schema) -> None:
     planned(method, schema)
 
-    def ask(step: int, query: fc.Query) -> fc.Answer:
+    def ask(step: int, query: fc.query.Query) -> fc.query.Answer:
         value = np.random.default_rng(step).normal(20, 10, query.size)
-        return fc.Answer.of(query, value, np.ones(query.size), 5)
+        return fc.query.Answer.of(query, value, np.ones(query.size), 5)
 
     assert wire.dumps(drive(method, schema, ask)) == wire.dumps(drive(method, schema, ask))

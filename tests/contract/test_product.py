@@ -14,7 +14,7 @@ from fedcalib.loop import Runtime
 from tests.contract.subjects import METHODS, MODELS, RUNTIMES, federation, name
 
 
-def outcome(method: fc.Method, runtime: Runtime, privacy: fc.Privacy) -> object:
+def outcome(method: fc.Method, runtime: Runtime, privacy: fc.privacy.Privacy) -> object:
     """Run, or give back the reason why not."""
     try:
         return fc.run(method, runtime, privacy, randomness=fc.Simulated(7)).artifact
@@ -27,7 +27,7 @@ def outcome(method: fc.Method, runtime: Runtime, privacy: fc.Privacy) -> object:
 @pytest.mark.parametrize("privacy", MODELS, ids=name)
 @pytest.mark.parametrize("method", METHODS, ids=name)
 def test_runs_or_refuses_with_a_reason(
-    method: fc.Method, privacy: fc.Privacy, place: Callable[[fc.Federation], Runtime], classes: int
+    method: fc.Method, privacy: fc.privacy.Privacy, place: Callable[[fc.Federation], Runtime], classes: int
 ) -> None:
     result = outcome(method, place(federation(classes)), privacy)
     if isinstance(result, Exception):
@@ -76,7 +76,7 @@ def numbers(artifact: object) -> np.ndarray:
 def asks_whole_clients(method: fc.Method, schema: fc.Schema) -> bool:
     """Local fits depend on who holds what, by their nature."""
     try:
-        return any(isinstance(query, fc.ClientQuery) for query in fc.Plan.of(method, schema).queries)
+        return any(isinstance(query, fc.query.ClientQuery) for query in fc.method.Plan.of(method, schema).queries)
     except InputError:
         return False
 
@@ -111,11 +111,11 @@ def test_open_sums_do_not_depend_on_who_holds_what(method: fc.Method, classes: i
     """A sum in another order differs in its last digits at most: 1e-12 of what the records add up to."""
     pooled, split = pooled_and_split(classes)
     try:
-        queries = fc.Plan.of(method, pooled.schema).queries
+        queries = fc.method.Plan.of(method, pooled.schema).queries
     except InputError as refusal:
         pytest.skip(f"refused: {refusal}")
     for query in queries:
-        if isinstance(query, fc.ClientQuery):
+        if isinstance(query, fc.query.ClientQuery):
             continue
         expected = query.total(pooled, fc.Simulated(0))
         for federated in split:
@@ -143,12 +143,12 @@ def test_secure_sums_do_not_depend_on_who_holds_what(method: fc.Method, classes:
 def test_integers_are_exact_under_secure_aggregation(method: fc.Method, classes: int) -> None:
     data = federation(classes)
     try:
-        plan = fc.Plan.of(method, data.schema)
+        plan = fc.method.Plan.of(method, data.schema)
     except InputError as refusal:
         pytest.skip(f"refused: {refusal}")
     query = plan.queries[0]
     for privacy in (fc.Open(), fc.SecAgg()):
-        mechanism = privacy.mechanism(query, plan, fc.Cohort(5, 1.0, 3), fc.Everyone())
+        mechanism = privacy.mechanism(query, plan, fc.cohort.Cohort(5, 1.0, 3), fc.Everyone())
         total = mechanism.gather(query, data, fc.Simulated(0))
         value, _ = mechanism.decode(query, total, 5, fc.Simulated(0))
         for block, part in query.split(value).items():

@@ -18,12 +18,12 @@ EACH = pytest.mark.parametrize("query", [query for _, query in QUERIES], ids=[ma
 ROUNDING = 1 + 1e-12
 
 
-def classes_of(query: fc.Query) -> int:
+def classes_of(query: fc.query.Query) -> int:
     """How many classes the query was planned for."""
     return next(int(mark.split("-")[1]) for mark, other in QUERIES if other is query)
 
 
-def check_norms(query: fc.Query, row: np.ndarray) -> None:
+def check_norms(query: fc.query.Query, row: np.ndarray) -> None:
     for name, part in query.split(row).items():
         bound = query.blocks[name].bound
         assert np.abs(part).sum() <= bound.l1 * ROUNDING
@@ -39,7 +39,7 @@ def check_norms(query: fc.Query, row: np.ndarray) -> None:
 @EACH
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_no_unit_exceeds_its_bound(query: fc.Query, data: st.DataObject) -> None:
+def test_no_unit_exceeds_its_bound(query: fc.query.Query, data: st.DataObject) -> None:
     held = data.draw(records(classes_of(query)))
     if isinstance(query, ClientQuery):
         check_norms(query, query.term(held, np.random.default_rng(0)))
@@ -51,7 +51,7 @@ def test_no_unit_exceeds_its_bound(query: fc.Query, data: st.DataObject) -> None
 @EACH
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_the_total_is_the_sum_of_the_rows(query: fc.Query, data: st.DataObject) -> None:
+def test_the_total_is_the_sum_of_the_rows(query: fc.query.Query, data: st.DataObject) -> None:
     held = data.draw(federations(classes_of(query)))
     total = query.total(held, fc.Simulated(0))
     if isinstance(query, ClientQuery):
@@ -66,7 +66,7 @@ def test_the_total_is_the_sum_of_the_rows(query: fc.Query, data: st.DataObject) 
     assert whole.tolist() == cut.sum(axis=0).astype(int).tolist()
 
 
-def on_the_grid(query: fc.Query, held: fc.Records, scale: np.ndarray) -> np.ndarray:
+def on_the_grid(query: fc.query.Query, held: fc.Records, scale: np.ndarray) -> np.ndarray:
     """What each record adds once it is cut to integers, (n, size): entry by entry, though two may share a cell."""
     rows = query.rows(held)
     if rows.cells is None or rows.values is None:
@@ -78,7 +78,7 @@ def on_the_grid(query: fc.Query, held: fc.Records, scale: np.ndarray) -> np.ndar
 @EACH
 @settings(max_examples=20, deadline=None)
 @given(data=st.data(), bits=st.integers(0, 12))
-def test_no_record_exceeds_its_bound_on_the_grid(query: fc.Query, data: st.DataObject, bits: int) -> None:
+def test_no_record_exceeds_its_bound_on_the_grid(query: fc.query.Query, data: st.DataObject, bits: int) -> None:
     """Cutting to integers comes before noise, so the bound must hold after it, where entries share a cell too."""
     if isinstance(query, ClientQuery):
         pytest.skip("a client's vector has one entry a cell, which the cut only shortens")
@@ -90,7 +90,7 @@ def test_no_record_exceeds_its_bound_on_the_grid(query: fc.Query, data: st.DataO
 @EACH
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_client_sums_add_up_to_the_total(query: fc.Query, data: st.DataObject) -> None:
+def test_client_sums_add_up_to_the_total(query: fc.query.Query, data: st.DataObject) -> None:
     held = data.draw(federations(classes_of(query)))
     summed, clients = np.zeros(query.size), 0
     for terms in query.by_client(held, fc.Simulated(0)):
@@ -102,7 +102,7 @@ def test_client_sums_add_up_to_the_total(query: fc.Query, data: st.DataObject) -
 
 
 @EACH
-def test_queries_survive_the_wire(query: fc.Query) -> None:
+def test_queries_survive_the_wire(query: fc.query.Query) -> None:
     again = wire.loads(wire.dumps(query))
     assert wire.dumps(again) == wire.dumps(query)
     assert dict(again.blocks) == dict(query.blocks)

@@ -18,11 +18,11 @@ LISTED = [match[1] for match in re.finditer(r"^\| `([^`]+)`", PAGE.read_text(), 
 
 @pytest.mark.parametrize("privacy", MODELS, ids=name)
 @pytest.mark.parametrize("method", METHODS, ids=name)
-def test_a_reason_is_listed(method: fc.Method, privacy: fc.Privacy) -> None:
+def test_a_reason_is_listed(method: fc.Method, privacy: fc.privacy.Privacy) -> None:
     drawn = fc.Everyone()
     for schema in SCHEMAS:
         try:
-            plan = fc.Plan.of(method, schema)
+            plan = fc.method.Plan.of(method, schema)
             for query in plan.queries:
                 privacy.mechanism(query, plan, drawn.cohort(schema.clients), drawn)
             privacy.spending(plan, drawn.cohort(schema.clients), drawn)

@@ -43,7 +43,7 @@ def crowds(classes: int) -> list[fc.Records]:
     return [wrong, right, mixed, fc.Records.empty(classes)]
 
 
-def contributions(query: fc.Query, classes: int) -> np.ndarray:
+def contributions(query: fc.query.Query, classes: int) -> np.ndarray:
     """What each extreme unit adds, (units, size); a question about calibrated records bounds what it wraps."""
     if isinstance(query, Calibrated):
         return contributions(query.query, classes)
@@ -64,11 +64,11 @@ ALONE = [  # what no method in the contract asks: it needs a column of its own, 
 def test_every_question_that_may_cross_the_wire_is_held_to_its_bound() -> None:
     tried = {kind for query in [*ALONE, *(query for _, query in QUERIES)] for kind in kinds(query)}
     types = {row.name: row.load() for row in registry.ROWS if row.wire}
-    assert {name for name, kind in types.items() if issubclass(kind, fc.Query)} <= tried
+    assert {name for name, kind in types.items() if issubclass(kind, fc.query.Query)} <= tried
 
 
 @pytest.mark.parametrize("query", ALONE, ids=lambda query: type(query).__name__)
-def test_one_record_attains_every_bound(query: fc.RecordQuery) -> None:
+def test_one_record_attains_every_bound(query: fc.query.RecordQuery) -> None:
     sure = fc.Records.of_probs([[1.0, 0.0]], [1], domain=[1], rival=[0.7])
     for name, part in query.split(query.rows(sure).dense(query.size)[0]).items():
         bound = query.blocks[name].bound
@@ -77,7 +77,7 @@ def test_one_record_attains_every_bound(query: fc.RecordQuery) -> None:
 
 
 @EACH
-def test_some_unit_attains_the_l2_bound(query: fc.Query) -> None:
+def test_some_unit_attains_the_l2_bound(query: fc.query.Query) -> None:
     added = contributions(query, classes_of(query))
     sizes = [block.size for block in query.blocks.values()]
     parts = np.split(added, np.cumsum(sizes)[:-1], axis=1)
@@ -87,7 +87,7 @@ def test_some_unit_attains_the_l2_bound(query: fc.Query) -> None:
 
 
 @EACH
-def test_some_unit_attains_the_l1_bound_of_one_record(query: fc.Query) -> None:
+def test_some_unit_attains_the_l1_bound_of_one_record(query: fc.query.Query) -> None:
     """Where clients are cut to an L2 norm, L1 follows from it and depends on how a client's sum is spread."""
     if isinstance(query, ClientQuery):
         pytest.skip("a client's L1 norm is bounded by the square root of the cells")

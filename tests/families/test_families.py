@@ -182,7 +182,7 @@ def test_vectors_of_the_order_preserving_map() -> None:
 def test_messages_have_the_published_lengths() -> None:
     schema = fc.Schema(classes=10, clients=100)
     sizes = {
-        method: fc.Plan.of(method, schema).queries[0].size
+        method: fc.method.Plan.of(method, schema).queries[0].size
         for method in (fc.FedTemp(), fc.FedVector(), fc.FedMatrix(), fc.FedOPVector(), fc.FedCal())
     }
     assert list(sizes.values()) == [1, 20, 110, 20, 5514]

@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.interpolate import PchipInterpolator
 
-from fedcalib.answer import Answer
 from fedcalib.errors import InputError
 from fedcalib.estimation.roots import cubic_roots
 from fedcalib.queries.class_tables import LabelCounts
+from fedcalib.query import Answer
 from fedcalib.search import Bisection, GoldenSection, GridSearch, Interpolation, OnMagnitude, SearchResult
 
 BRACKETS = st.tuples(st.floats(-100, 100), st.floats(0.01, 100)).map(lambda pair: (pair[0], pair[0] + pair[1]))

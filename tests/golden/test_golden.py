@@ -18,12 +18,12 @@ from tests.contract.subjects import federation
 from tests.contract.test_product import numbers
 
 HERE = Path(__file__).parent
-RUNS: dict[str, tuple[fc.Method, fc.Privacy, int]] = {
+RUNS: dict[str, tuple[fc.Method, fc.privacy.Privacy, int]] = {
     "fed-bin-secagg": (fc.FedBin(bins=4), fc.SecAgg(), 3),
     "fed-bin-distributed": (fc.FedBin(bins=4), fc.DistributedDP(1.0), 3),
     "temperature-open": (fc.OneShotTemperature(points=5), fc.Open(), 3),
     "temperature-user": (fc.OneShotTemperature(points=5), fc.UserGaussian(1.0, 1e-5), 3),
-    "acc-t-laplace": (fc.AccT(search=fc.Bisection(2)), fc.SourceLaplace(1.0), 3),
+    "acc-t-laplace": (fc.AccT(search=fc.search.Bisection(2)), fc.SourceLaplace(1.0), 3),
     "platt-local": (fc.PlattScaling(cells=4), fc.LocalDP(4.0), 2),
     "metrics-distributed": (fc.FederatedMetrics(bins=3), fc.DistributedDP(1.0, 1e-5), 3),
 }

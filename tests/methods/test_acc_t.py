@@ -24,7 +24,7 @@ def shifted(records: int = 600, classes: int = 5, sharpness: float = 2.2, seed: 
     return fc.Records.of_logits(sharpness * logits, labels)
 
 
-def found(method: fc.Method, records: fc.Records, privacy: fc.Privacy | None = None, sources: int = 6) -> float:
+def found(method: fc.Method, records: fc.Records, privacy: fc.privacy.Privacy | None = None, sources: int = 6) -> float:
     federation = fc.Federation.iid(records, sources, seed=0)
     return fc.run(method, fc.InProcess(federation), privacy or fc.Open()).artifact.temperature
 
@@ -39,13 +39,15 @@ def loss(records: fc.Records, temperature: float) -> float:
     return float(-np.log(probs[np.arange(len(records)), records.labels]).mean())
 
 
-DENSE = fc.Interpolation(tuple(np.geomspace(0.55, 15, 100)))
+DENSE = fc.search.Interpolation(tuple(np.geomspace(0.55, 15, 100)))
 
 
-@pytest.mark.parametrize("search", [fc.Bisection(25), fc.OnMagnitude(fc.GoldenSection(35)), DENSE], ids=["b", "g", "i"])
+@pytest.mark.parametrize(
+    "search", [fc.search.Bisection(25), fc.search.OnMagnitude(fc.search.GoldenSection(35)), DENSE], ids=["b", "g", "i"]
+)
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.SecAgg(bits=40)], ids=repr)
 @pytest.mark.parametrize("seed", range(3))
-def test_acc_t_is_where_confidence_equals_accuracy(search: RootSearch, privacy: fc.Privacy, seed: int) -> None:
+def test_acc_t_is_where_confidence_equals_accuracy(search: RootSearch, privacy: fc.privacy.Privacy, seed: int) -> None:
     records = shifted(seed=seed)
     central = brentq(lambda t: gap(records, t), 0.5, 16.0, xtol=1e-12)
     assert found(fc.AccT(search), records, privacy) == pytest.approx(central, abs=1e-4)
@@ -55,7 +57,7 @@ def test_acc_t_is_where_confidence_equals_accuracy(search: RootSearch, privacy: 
 def test_nll_t_is_the_central_minimum(seed: int) -> None:
     records = shifted(seed=seed)
     central = minimize_scalar(lambda t: loss(records, t), bounds=(0.5, 6), method="bounded", options={"xatol": 1e-10}).x
-    method = fc.NLLT(fc.GoldenSection(35), high=6.0, margin=90.0)  # no loss is cut
+    method = fc.methods.NLLT(fc.search.GoldenSection(35), high=6.0, margin=90.0)  # no loss is cut
     assert found(method, records) == pytest.approx(central, abs=1e-4)
 
 
@@ -120,11 +122,13 @@ REAL = [
 @pytest.mark.shared
 @pytest.mark.parametrize(("name", "high"), REAL)
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.SecAgg(bits=40)], ids=repr)
-def test_ece_t_is_the_central_minimum_on_real_data(name: str, high: float, privacy: fc.Privacy, shared: Path) -> None:
+def test_ece_t_is_the_central_minimum_on_real_data(
+    name: str, high: float, privacy: fc.privacy.Privacy, shared: Path
+) -> None:
     with np.load(shared / "cifar10_corrupted_logits" / "resnet20_cifar10_corrupted.npz") as arrays:
         logits, labels = arrays[name][:300].astype(np.float64), arrays["y"][:300].astype(int)
     central = central_ece_t(logits, (logits.argmax(axis=1) == labels).astype(float), 0.5, high)
-    method = fc.ECET(fc.GridSearch(), 0.5, high)
+    method = fc.methods.ECET(fc.search.GridSearch(), 0.5, high)
     assert found(method, fc.Records.of_logits(logits, labels), privacy) == pytest.approx(central, abs=1e-4)
 
 
@@ -135,8 +139,10 @@ def test_acc_t_and_nll_t_are_the_central_optimum_on_real_data(name: str, high: f
         records = fc.Records.of_logits(arrays[name].astype(np.float64), arrays["y"].astype(int))
     root = brentq(lambda t: gap(records, t), 0.5, 16.0, xtol=1e-12)
     lowest = minimize_scalar(lambda t: loss(records, t), bounds=(0.5, 16), method="bounded", options={"xatol": 1e-10}).x
-    assert found(fc.AccT(fc.Bisection(22)), records) == pytest.approx(root, abs=1e-4)
-    assert found(fc.NLLT(fc.GoldenSection(30), 0.5, 16.0, margin=90.0), records) == pytest.approx(lowest, abs=1e-4)
+    assert found(fc.AccT(fc.search.Bisection(22)), records) == pytest.approx(root, abs=1e-4)
+    assert found(fc.methods.NLLT(fc.search.GoldenSection(30), 0.5, 16.0, margin=90.0), records) == pytest.approx(
+        lowest, abs=1e-4
+    )
 
 
 def test_the_curve_is_put_together_again() -> None:
@@ -159,7 +165,13 @@ def certain(right: bool, records: int = 40) -> fc.Records:
     return fc.Records.of_logits(np.tile([[9.0, 0.0, 0.0]], (records, 1)), np.full(records, 0 if right else 1))
 
 
-SEARCHES = [fc.Interpolation(), fc.Interpolation(()), fc.Bisection(), fc.Bisection(6), fc.OnMagnitude()]
+SEARCHES = [
+    fc.search.Interpolation(),
+    fc.search.Interpolation(()),
+    fc.search.Bisection(),
+    fc.search.Bisection(6),
+    fc.search.OnMagnitude(),
+]
 EDGES = [
     pytest.param(lambda: certain(right=True), 0.5, id="all correct"),
     pytest.param(lambda: certain(right=False), 16.0, id="all wrong"),
@@ -174,7 +186,7 @@ MODELS = pytest.mark.parametrize("privacy", [fc.Open(), fc.SecAgg()], ids=repr)
 @pytest.mark.parametrize("search", SEARCHES, ids=repr)
 @pytest.mark.parametrize(("records", "end"), EDGES)
 def test_no_root_gives_the_end_of_the_bracket_with_a_flag(
-    search: RootSearch, records: Callable[[], fc.Records], end: float, privacy: fc.Privacy
+    search: RootSearch, records: Callable[[], fc.Records], end: float, privacy: fc.privacy.Privacy
 ) -> None:
     federation = fc.Federation.iid(records(), 5, seed=0)
     artifact = fc.run(fc.AccT(search), fc.InProcess(federation), privacy).artifact
@@ -191,7 +203,14 @@ def test_no_root_is_found_through_noise_too(records: Callable[[], fc.Records], e
     assert "end of its bracket" in artifact.warning
 
 
-@pytest.mark.parametrize("method", [fc.NLLT(), fc.NLLT(fc.GridSearch(64, 4, 1)), fc.ECET(fc.GridSearch(64, 4, 1))])
+@pytest.mark.parametrize(
+    "method",
+    [
+        fc.methods.NLLT(),
+        fc.methods.NLLT(fc.search.GridSearch(64, 4, 1)),
+        fc.methods.ECET(fc.search.GridSearch(64, 4, 1)),
+    ],
+)
 @pytest.mark.parametrize(
     ("records", "end"),
     [
@@ -210,7 +229,9 @@ def test_a_minimum_outside_gives_the_end_of_the_bracket_with_a_flag(
     assert "end of its bracket" in artifact.warning
 
 
-@pytest.mark.parametrize("search", [fc.Interpolation(), fc.Bisection(), fc.OnMagnitude()], ids=repr)
+@pytest.mark.parametrize(
+    "search", [fc.search.Interpolation(), fc.search.Bisection(), fc.search.OnMagnitude()], ids=repr
+)
 def test_a_root_in_the_bracket_carries_no_flag(search: RootSearch) -> None:
     federation = fc.Federation.iid(shifted(), 5, seed=0)
     artifact = fc.run(fc.AccT(search), fc.InProcess(federation), fc.Open()).artifact
@@ -220,7 +241,13 @@ def test_a_root_in_the_bracket_carries_no_flag(search: RootSearch) -> None:
 
 def test_sources_without_any_record_give_an_end_with_a_flag() -> None:
     nobody = fc.Federation.of([fc.Records.empty(3)] * 4)
-    for method in (fc.AccT(), fc.AccT(fc.Bisection()), fc.AccT(fc.OnMagnitude()), fc.NLLT(), fc.ECET()):
+    for method in (
+        fc.AccT(),
+        fc.AccT(fc.search.Bisection()),
+        fc.AccT(fc.search.OnMagnitude()),
+        fc.methods.NLLT(),
+        fc.methods.ECET(),
+    ):
         artifact = fc.run(method, fc.InProcess(nobody), fc.Open()).artifact
         assert artifact.temperature in (method.low, method.high)
         assert "end of its bracket" in artifact.warning
@@ -232,7 +259,7 @@ def test_sources_of_no_and_one_record() -> None:
     parts = [empty, *(records.take(slice(i, i + 1)) for i in range(30)), empty]
     federation = fc.Federation.of(parts)
     alone = fc.Federation.of([records])
-    for method in (fc.AccT(), fc.NLLT(), fc.ECET(), fc.SourceBinning()):
+    for method in (fc.AccT(), fc.methods.NLLT(), fc.methods.ECET(), fc.methods.SourceBinning()):
         apart = fc.run(method, fc.InProcess(federation), fc.Open()).artifact
         pooled = fc.run(method, fc.InProcess(alone), fc.Open()).artifact
         np.testing.assert_allclose(apart.of(records), pooled.of(records), rtol=1e-9)
@@ -253,11 +280,11 @@ class Recorder:
     ("method", "looks"),
     [
         (fc.AccT(), 1),
-        (fc.AccT(fc.Bisection(4)), 4),
-        (fc.AccT(fc.OnMagnitude(fc.GoldenSection(5))), 6),
-        (fc.NLLT(fc.GoldenSection(5)), 6),
-        (fc.ECET(fc.GoldenSection(5)), 6),
-        (fc.SourceBinning(), 1),
+        (fc.AccT(fc.search.Bisection(4)), 4),
+        (fc.AccT(fc.search.OnMagnitude(fc.search.GoldenSection(5))), 6),
+        (fc.methods.NLLT(fc.search.GoldenSection(5)), 6),
+        (fc.methods.ECET(fc.search.GoldenSection(5)), 6),
+        (fc.methods.SourceBinning(), 1),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -285,7 +312,7 @@ def test_an_adversarial_record_learns_no_more_than_epsilon() -> None:
     worst = fc.Records.of_logits([[500.0, 0.0, 0.0]], [2])
     absent = fc.Federation.of([rest.take(slice(0, 20))])
     present = fc.Federation.of([fc.Records.concatenate([rest, worst])])
-    audit = fc.audit_run(
+    audit = fc.audit.audit_run(
         fc.AccT(), present, absent, fc.SourceLaplace(2.0), runs=500, randomness=fc.Simulated(0)
     )  # fmt: skip
     assert audit.claimed == 2.0

@@ -24,19 +24,21 @@ def test_a_pipeline_equals_running_the_stages_by_hand() -> None:
     place = fc.InProcess(data)
     first = fc.run(fc.OneShotTemperature(), place, fc.Open()).artifact
     tempered = fc.Federation(first.over(data.records), data.offsets)
-    second = fc.run(fc.ResidualBinning(), fc.InProcess(tempered), fc.Open()).artifact
-    both = fc.run(fc.Pipeline((fc.OneShotTemperature(), fc.ResidualBinning())), place, fc.Open()).artifact
+    second = fc.run(fc.methods.ResidualBinning(), fc.InProcess(tempered), fc.Open()).artifact
+    both = fc.run(
+        fc.methods.Pipeline((fc.OneShotTemperature(), fc.methods.ResidualBinning())), place, fc.Open()
+    ).artifact
     new = np.random.default_rng(0).normal(0, 3, (200, 4))
     np.testing.assert_allclose(both.from_logits(new), second(first.from_logits(new)), atol=1e-12)
 
 
 def test_later_stages_ask_about_calibrated_records() -> None:
-    plan = fc.Plan.of(fc.Pipeline((fc.OneShotTemperature(), fc.FedBin())), fc.Schema(3, 10))
+    plan = fc.method.Plan.of(fc.methods.Pipeline((fc.OneShotTemperature(), fc.FedBin())), fc.Schema(3, 10))
     assert isinstance(plan.queries[1], Calibrated)
     with pytest.raises(InputError, match="whole"):
-        fc.Plan.of(fc.Pipeline((fc.OneShotTemperature(), fc.FedTemp())), fc.Schema(3, 10))
+        fc.method.Plan.of(fc.methods.Pipeline((fc.OneShotTemperature(), fc.FedTemp())), fc.Schema(3, 10))
     with pytest.raises(InputError):
-        fc.Pipeline(())
+        fc.methods.Pipeline(())
 
 
 def test_chains_unroll_and_forget_identities() -> None:
@@ -91,11 +93,11 @@ def test_composition_follows_public_facts() -> None:
 @pytest.mark.parametrize("classes", [4, 40])
 def test_every_question_protects_the_unit_that_was_named(typical: float | None, unit: str, classes: int) -> None:
     method = fc.Auto(epsilon=1.0, unit=unit, typical_records=typical)
-    assert fc.Plan.of(method, fc.Schema(classes, 2000)).unit == unit
+    assert fc.method.Plan.of(method, fc.Schema(classes, 2000)).unit == unit
 
 
 def test_votes_are_asked_as_they_are_and_sums_are_cut() -> None:
-    votes, shifts = fc.Plan.of(fc.Auto(epsilon=1.0), fc.Schema(4, 2000)).queries
+    votes, shifts = fc.method.Plan.of(fc.Auto(epsilon=1.0), fc.Schema(4, 2000)).queries
     assert isinstance(votes, TemperatureScores)
     assert isinstance(shifts, Clipped)
 
@@ -172,7 +174,7 @@ def test_a_temperature_in_doubt_is_left_at_one() -> None:
 def test_label_shift_helps_a_skewed_client_and_absent_classes_stay_possible() -> None:
     data = fc.Federation.dirichlet(federation(4, records=8000).records, 20, 0.3, seed=1)
     fit, test = data.split(0.5, seed=0)
-    overall = fc.run(fc.ClassShares(), fc.InProcess(fit), fc.SecAgg()).artifact
+    overall = fc.run(fc.methods.ClassShares(), fc.InProcess(fit), fc.SecAgg()).artifact
     warm = fc.run(fc.OneShotTemperature(), fc.InProcess(fit), fc.SecAgg()).artifact
     plain, own = 0.0, 0.0
     for k in range(20):
@@ -210,13 +212,15 @@ def test_a_run_tells_it_what_it_may_spend() -> None:
 
 
 def test_whoever_holds_it_shares_the_budget_with_it() -> None:
-    budget = fc.Budget(4.0, "record")
-    assert fc.Pipeline((fc.FedBin(), fc.Auto())).with_budget(budget) == fc.Pipeline(
+    budget = fc.method.Budget(4.0, "record")
+    assert fc.methods.Pipeline((fc.FedBin(), fc.Auto())).with_budget(budget) == fc.methods.Pipeline(
         (fc.FedBin(), fc.Auto(2.0, "record"))
     )
-    assert fc.Averaged((fc.Auto(),)).with_budget(budget) == fc.Averaged((fc.Auto(4.0, "record"),))
-    assert fc.Together((fc.Auto(), fc.ClassShares())).with_budget(budget).methods[0] == fc.Auto(2.0, "record")
-    assert fc.FitAndMeasure(fc.Auto()).with_budget(budget) == fc.FitAndMeasure(fc.Auto(2.0, "record"))
+    assert fc.methods.Averaged((fc.Auto(),)).with_budget(budget) == fc.methods.Averaged((fc.Auto(4.0, "record"),))
+    assert fc.methods.Together((fc.Auto(), fc.methods.ClassShares())).with_budget(budget).methods[0] == fc.Auto(
+        2.0, "record"
+    )
+    assert fc.methods.FitAndMeasure(fc.Auto()).with_budget(budget) == fc.methods.FitAndMeasure(fc.Auto(2.0, "record"))
     assert ReviewWindow(recalibration=fc.Auto()).with_budget(budget).recalibration == fc.Auto(1.0, "record")
     assert ReviewWindow().with_budget(budget) == ReviewWindow()
 
@@ -234,7 +238,7 @@ def test_noise_that_adds_up_counts_for_less() -> None:
     ids=lambda model: type(model).__name__,
 )
 @pytest.mark.parametrize("clients", [10, 60, 300])
-def test_no_model_makes_a_calibrated_classifier_much_worse(model: fc.Privacy, clients: int) -> None:
+def test_no_model_makes_a_calibrated_classifier_much_worse(model: fc.privacy.Privacy, clients: int) -> None:
     rng = np.random.default_rng(0)
     probs = rng.dirichlet(np.full(5, 0.2), 40 * clients)
     labels = (probs.cumsum(axis=1) < rng.random((len(probs), 1))).sum(axis=1).clip(0, 4)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib.answer import Answer
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.queries.temperature import TemperatureScores
+from fedcalib.query import Answer
 from fedcalib.records import softmax
 from tests.contract.subjects import federation
 from tests.methods.test_one_shot_temperature import pooled_optimum
@@ -56,7 +56,7 @@ def test_all_clients_at_once_say_what_each_says_alone() -> None:
 def test_however_much_a_client_holds_it_says_no_more() -> None:
     wrong = fc.Records.of_logits(np.tile([30.0, 0.0, 0.0], (10_000, 1)), np.full(10_000, 2))
     np.testing.assert_allclose(QUERY.term(wrong, RNG), 1.0)
-    assert QUERY.blocks["score"].bound == fc.Bound(3.0, 3**0.5, 1.0, "client")
+    assert QUERY.blocks["score"].bound == fc.query.Bound(3.0, 3**0.5, 1.0, "client")
 
 
 def test_scores_average_to_nothing_where_the_model_is_right() -> None:

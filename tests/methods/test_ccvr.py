@@ -147,7 +147,7 @@ def test_sums_run_in_chunks(privacy: str) -> None:
         "z = np.random.default_rng(0).random((70000, 512), dtype=np.float32)\n"
         "r = fc.Records.of_logits(np.zeros((70000, 10), np.float32), np.arange(70000) % 10, features=z)\n"
         f"runtime, privacy = fc.InProcess(fc.Federation.iid(r, 10, 0)), fc.{privacy}()\n"
-        "found = fc.run(fc.FeatureGaussians(512, radius=32.0), runtime, privacy).artifact\n"
+        "found = fc.run(fc.methods.FeatureGaussians(512, radius=32.0), runtime, privacy).artifact\n"
         "own = z[3::10].astype(np.float64); found.counts.tolist() == [7000] * 10 or exit('counts')\n"
         "abs(found.covariances[3] - np.cov(own.T)).max() < 1e-3 or exit('covariance')\n" + PRINT_PEAK
     )
@@ -276,7 +276,7 @@ def test_the_class_prior_is_kept_unless_told() -> None:
 @pytest.mark.parametrize(
     "privacy", [fc.DistributedDP(8.0, 1e-5), fc.UserGaussian(8.0, 1e-5, clip=400.0)], ids=["record", "user"]
 )
-def test_noise_leaves_a_head_that_works(privacy: fc.Privacy) -> None:
+def test_noise_leaves_a_head_that_works(privacy: fc.privacy.Privacy) -> None:
     records, unseen = blobs(6000), blobs(2000, seed=1)
     shape = Representation(unit=True)
     method = CCVR(5, ClosedForm(), radius=1.0, representation=shape)

@@ -25,10 +25,10 @@ def test_it_undoes_a_push_by_class_better_than_offsets_do() -> None:
     test = biased(20_000, seed=1)
     after = {
         method: metrics.classwise_ece(fc.run(method, fc.InProcess(data), fc.SecAgg()).artifact.of(test), test.labels)
-        for method in (fc.ClassShifts(), fc.ResidualBinning())
+        for method in (fc.methods.ClassShifts(), fc.methods.ResidualBinning())
     }
-    assert after[fc.ClassShifts()] < 0.25 * metrics.classwise_ece(test.probs, test.labels)
-    assert after[fc.ClassShifts()] < after[fc.ResidualBinning()]
+    assert after[fc.methods.ClassShifts()] < 0.25 * metrics.classwise_ece(test.probs, test.labels)
+    assert after[fc.methods.ClassShifts()] < after[fc.methods.ResidualBinning()]
 
 
 def test_the_curvature_is_that_of_the_log_likelihood() -> None:
@@ -87,7 +87,7 @@ def test_hopeless_noise_leaves_the_model_alone_and_says_so() -> None:
     data = federation(4, clients=5, records=50)
     for seed in range(5):
         privacy = fc.UserGaussian(0.01, 1e-6)
-        artifact = fc.run(fc.ClassShifts(), fc.InProcess(data), privacy, randomness=fc.Simulated(seed)).artifact
+        artifact = fc.run(fc.methods.ClassShifts(), fc.InProcess(data), privacy, randomness=fc.Simulated(seed)).artifact
         if isinstance(artifact, fc.Identity):
             assert "noise" in artifact.reason
         else:
@@ -96,10 +96,10 @@ def test_hopeless_noise_leaves_the_model_alone_and_says_so() -> None:
 
 def test_too_many_classes_are_sent_to_residual_binning() -> None:
     with pytest.raises(InputError, match="ResidualBinning"):
-        fc.Plan.of(fc.ClassShifts(), fc.Schema(1000, 10))
+        fc.method.Plan.of(fc.methods.ClassShifts(), fc.Schema(1000, 10))
     for wrong in ({"cap": 0.0}, {"curvature_share": 1.0}):
         with pytest.raises(InputError):
-            fc.ClassShifts(**wrong)
+            fc.methods.ClassShifts(**wrong)
     for table in (((0.0,), (0.0, 1.0)), ((float("nan"),), (0.0,))):
         with pytest.raises(InputError):
             fc.LogitShifts(table, 8.0)

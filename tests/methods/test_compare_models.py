@@ -20,14 +20,14 @@ def rivals(n: int, seed: int, better: float = 0.4) -> fc.Federation:
     return fc.Federation(fc.Records.of_scores(scores, labels, rival=rival), np.arange(n + 1))
 
 
-def compared(federation: fc.Federation, privacy: fc.Privacy, seed: int = 0) -> Comparison:
+def compared(federation: fc.Federation, privacy: fc.privacy.Privacy, seed: int = 0) -> Comparison:
     return fc.run(fc.CompareModels(), fc.InProcess(federation), privacy, randomness=fc.Simulated(seed)).artifact
 
 
 @pytest.mark.parametrize(
     ("privacy", "off"), [(fc.SecAgg(), 5e-4), (fc.DistributedDP(2.0), 5e-3), (fc.LocalDP(6.0), 0.1)]
 )
-def test_agrees_with_the_pooled_figures(privacy: fc.Privacy, off: float) -> None:
+def test_agrees_with_the_pooled_figures(privacy: fc.privacy.Privacy, off: float) -> None:
     federation = rivals(60_000, 0)
     records = federation.records
     scores, rival, labels = records.score, records.extra["rival"], records.labels
@@ -57,7 +57,7 @@ def test_the_interval_of_the_difference_covers_it() -> None:
 
 
 def test_it_is_accounted_once() -> None:
-    plan = fc.Plan.of(fc.CompareModels(), fc.Schema(2, 1000))
+    plan = fc.method.Plan.of(fc.CompareModels(), fc.Schema(2, 1000))
     cohort, privacy = fc.Everyone().cohort(1000), fc.DistributedDP(1.0)
     costs = [privacy.mechanism(q, plan, cohort, fc.Everyone()).event(q, cohort).epsilon for q in plan.queries]
     assert costs == pytest.approx([0.2, 0.8])
@@ -80,5 +80,5 @@ def test_method_and_queries_survive_the_wire() -> None:
 
     method = fc.CompareModels()
     assert wire.loads(wire.dumps(method)) == method
-    for query in fc.Plan.of(method, fc.Schema(2, 10)).queries:
+    for query in fc.method.Plan.of(method, fc.Schema(2, 10)).queries:
         assert dict(wire.loads(wire.dumps(query)).blocks) == dict(query.blocks)

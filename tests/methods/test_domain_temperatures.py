@@ -23,14 +23,14 @@ def mixed(sizes: list[int], temperatures: list[float], seed: int = 0) -> fc.Reco
     return fc.Records.of_logits(logits * np.array(temperatures)[domain][:, None], labels, domain=domain)
 
 
-def ask(records: fc.Records, domains: int, privacy: fc.Privacy | None = None) -> object:
+def ask(records: fc.Records, domains: int, privacy: fc.privacy.Privacy | None = None) -> object:
     runtime = fc.InProcess(fc.Federation.iid(records, 5, seed=0))
-    method = fc.DomainTemperatures(domains, places=(1.0, 1.5, 2.0, 3.0, 4.5))
+    method = fc.methods.DomainTemperatures(domains, places=(1.0, 1.5, 2.0, 3.0, 4.5))
     return fc.run(method, runtime, privacy or fc.Open(), randomness=fc.Simulated(0)).artifact
 
 
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.DistributedDP(epsilon=2.0)], ids=repr)
-def test_large_domains_get_their_own(privacy: fc.Privacy) -> None:
+def test_large_domains_get_their_own(privacy: fc.privacy.Privacy) -> None:
     found = ask(mixed([8000, 8000, 8000], [1.2, 2.0, 4.0]), 3, privacy)
     np.testing.assert_allclose([found.of(d).temperature for d in range(3)], [1.2, 2.0, 4.0], rtol=0.12)
 
@@ -72,8 +72,8 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(InputError, match="column 'domain'"):
         ask(fc.Records.of_logits(np.zeros((5, 3)), [0, 1, 2, 0, 1]), 2)
     with pytest.raises(InputError):
-        fc.DomainTemperatures(0)
+        fc.methods.DomainTemperatures(0)
     with pytest.raises(InputError):
-        fc.DomainTemperatures(2, places=(1.0,))
+        fc.methods.DomainTemperatures(2, places=(1.0,))
     with pytest.raises(InputError, match="domain from 0"):
         ask(mixed([30, 30], [1.0, 2.0]), 2).of(2)

@@ -14,20 +14,22 @@ from tests.contract.subjects import federation
 CALIBRATE: list[fc.Method] = [
     fc.FedBin(),
     fc.FedBBQ(),
-    fc.FedBin(weighting=fc.Doubting()),
+    fc.FedBin(weighting=fc.methods.Doubting()),
     fc.FedTemp(rounds=2),
     fc.FedVector(rounds=2),
     fc.FedOPVector(rounds=2),
     fc.OneShotTemperature(),
-    fc.ResidualBinning(),
-    fc.ClassShifts(),
-    fc.RidgeVector(rounds=3),
+    fc.methods.ResidualBinning(),
+    fc.methods.ClassShifts(),
+    fc.methods.RidgeVector(rounds=3),
     fc.Auto(),
 ]
 EACH = pytest.mark.parametrize("method", CALIBRATE, ids=lambda method: type(method).__name__)
 
 
-def calibrator(method: fc.Method, clients: list[fc.Records], privacy: fc.Privacy | None = None) -> fc.Calibrator:
+def calibrator(
+    method: fc.Method, clients: list[fc.Records], privacy: fc.privacy.Privacy | None = None
+) -> fc.Calibrator:
     data = fc.Federation.of(clients)
     place = fc.InProcess(data, fewest_clients=1, fewest_records=0)
     return fc.run(method, place, privacy or fc.SecAgg(), randomness=fc.Simulated(0)).artifact
@@ -117,10 +119,10 @@ def test_the_steps_of_a_class_that_nobody_has_are_the_base_model_s(method: fc.Me
 def test_cells_that_noise_may_have_made_keep_the_base_model() -> None:
     counts = LabelHistograms(np.array([[5.0, 50.0]]), np.array([[3.0, 10.0]]), 8.0, 1.0)  # three deviations are 12
     steps = Steps.of_table(2, np.array([[0.6, 0.8]]))
-    assert fc.Doubting(3.0).apply(steps, counts) == Steps.of_table(2, np.array([[0.25, 0.8]]))
-    assert fc.Unweighted().apply(steps, counts) == steps
+    assert fc.methods.Doubting(3.0).apply(steps, counts) == Steps.of_table(2, np.array([[0.25, 0.8]]))
+    assert fc.methods.Unweighted().apply(steps, counts) == steps
     with pytest.raises(InputError, match="deviations"):
-        fc.Doubting(-1.0)
+        fc.methods.Doubting(-1.0)
 
 
 def test_doubt_saves_the_top_class_from_noise() -> None:
@@ -129,13 +131,13 @@ def test_doubt_saves_the_top_class_from_noise() -> None:
     privacy = fc.UserGaussian(1.0, 1e-5, clip=10.0)
     base = data.records.probs.argmax(axis=1)
 
-    def kept(weighting: fc.Unweighted | fc.Doubting) -> float:
+    def kept(weighting: fc.methods.Unweighted | fc.methods.Doubting) -> float:
         method = fc.FedBin(weighting=weighting)
         artifact = fc.run(method, fc.InProcess(data), privacy, randomness=fc.Simulated(4)).artifact
         return float((artifact.over(data.records).probs.argmax(axis=1) == base).mean())
 
-    assert kept(fc.Unweighted()) < 0.7
-    assert kept(fc.Doubting()) > 0.9
+    assert kept(fc.methods.Unweighted()) < 0.7
+    assert kept(fc.methods.Doubting()) > 0.9
 
 
 def test_small_cohorts_are_refused_before_anything_is_read() -> None:

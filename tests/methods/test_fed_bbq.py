@@ -103,7 +103,7 @@ def test_changed_only_leaves_records_whose_top_class_stays() -> None:
     steps = fc.run(fc.FedBBQ(), fc.InProcess(data), fc.Open()).artifact
     part = {"rounds": 2, "finest": 7}
     blend = fc.run(
-        fc.FedBBQ(**part, weighting=fc.Weighted(changed_only=True)),
+        fc.FedBBQ(**part, weighting=fc.methods.Weighted(changed_only=True)),
         fc.InProcess(data),
         fc.Open(),
         participation=fc.Disjoint(2),

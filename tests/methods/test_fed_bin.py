@@ -40,7 +40,7 @@ def test_equals_the_central_computation(smoothing: float) -> None:
 
 
 def test_message_has_the_published_length() -> None:
-    plan = fc.Plan.of(fc.FedBin(bins=128), fc.Schema(classes=10, clients=100))
+    plan = fc.method.Plan.of(fc.FedBin(bins=128), fc.Schema(classes=10, clients=100))
     assert plan.queries[0].size == 2560
     bounds = [block.bound for block in plan.queries[0].blocks.values()]
     assert sum(bound.l1 for bound in bounds) == 10
@@ -64,7 +64,7 @@ def test_it_calibrates() -> None:
 
 
 def test_two_classes_share_one_histogram() -> None:
-    plan = fc.Plan.of(fc.FedBin(), fc.Schema(2, 5))
+    plan = fc.method.Plan.of(fc.FedBin(), fc.Schema(2, 5))
     assert list(plan.queries[0].blocks) == ["1"]
     artifact = fc.run(fc.FedBin(), fc.InProcess(federation(2)), fc.SecAgg()).artifact
     scores = np.linspace(0, 1, 50)
@@ -83,7 +83,7 @@ def test_empty_bins_keep_the_base_model() -> None:
 def test_two_clips_are_the_published_recipe() -> None:
     """Every cell of P has noise C+ sqrt(2 c T / (2 rho)), every cell of N the same with C-: 2c blocks, T rounds."""
     rounds, classes, model = 3, 4, fc.UserGaussian(1.0, 1e-5, separate=True)
-    plan = fc.Plan.of(fc.FedBin(bins=8, rounds=rounds, clip=(10.0, 50.0)), fc.Schema(classes, 100))
+    plan = fc.method.Plan.of(fc.FedBin(bins=8, rounds=rounds, clip=(10.0, 50.0)), fc.Schema(classes, 100))
     who, query = fc.Everyone(), plan.queries[0]
     mechanism = model.mechanism(query, plan, who.cohort(100), who)
     assert isinstance(mechanism, ClippedGaussian)

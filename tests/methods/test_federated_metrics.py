@@ -12,12 +12,12 @@ from fedcalib import metrics
 from tests.contract.subjects import federation
 
 
-def measured(data: fc.Federation, privacy: fc.Privacy, seed: int = 0):
+def measured(data: fc.Federation, privacy: fc.privacy.Privacy, seed: int = 0):
     return fc.run(fc.FederatedMetrics(), fc.InProcess(data), privacy, randomness=fc.Simulated(seed)).artifact
 
 
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.SecAgg()], ids=repr)
-def test_multiclass_equals_central(privacy: fc.Privacy) -> None:
+def test_multiclass_equals_central(privacy: fc.privacy.Privacy) -> None:
     data = federation(4, records=3000)
     report = measured(data, privacy)
     probs, labels = data.records.probs, data.records.labels
@@ -53,7 +53,7 @@ def test_binary_equals_central_on_real_flights(shared: Path) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("privacy", [fc.DistributedDP(1.0), fc.DistributedDP(1.0, 1e-6)], ids=repr)
-def test_intervals_cover_the_truth_under_noise(classes: int, privacy: fc.Privacy) -> None:
+def test_intervals_cover_the_truth_under_noise(classes: int, privacy: fc.privacy.Privacy) -> None:
     """Truth: the exact metrics of these records. The intervals also allow for sampling, so they cover with ease."""
     data = federation(classes, records=4000)
     exact = measured(data, fc.Open())

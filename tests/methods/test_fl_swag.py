@@ -88,7 +88,7 @@ def test_equal_variances_give_federated_averaging() -> None:
     method = FLSWAG(NETWORK, recipe, prior=0.0, most=1e-3)  # every precision is cut to the same
     posterior = fc.run(method, fc.InProcess(federation), fc.Open(), randomness=fc.Simulated(1)).artifact
     query = LocalPosterior(NETWORK, np.zeros(15), recipe, 0.0, 1e-3, 10.0)
-    answer = fc.Answer.of(query, query.total(federation, fc.Simulated(1)), np.zeros(query.size), 5)
+    answer = fc.query.Answer.of(query, query.total(federation, fc.Simulated(1)), np.zeros(query.size), 5)
     assert (answer["precision"] == 5).all()
     assert posterior.precision == pytest.approx(5e-3)
     steps = FedAvg(NETWORK, 1, LocalTraining(3, 16, SGD(0.1)), clip=1e3)
@@ -243,7 +243,7 @@ def test_scatter_widens_where_clients_disagree() -> None:
 
     def scatter(federation: fc.Federation) -> float:
         total = query.total(federation, fc.Simulated(0))
-        answer = fc.Answer.of(query, total, np.zeros(query.size), 6)
+        answer = fc.query.Answer.of(query, total, np.zeros(query.size), 6)
         return float(FLSWAG(NETWORK, scatter=True).posterior(query, answer).scatter.mean())
 
     assert 0 < scatter(same) < scatter(skewed) / 3
@@ -291,4 +291,4 @@ def test_wrong_settings_are_explained() -> None:
     with pytest.raises(InputError, match="share from 0 to 1"):
         Trajectory(shrink=1.5)
     with pytest.raises(InputError, match="network for 2 classes"):
-        fc.Plan.of(FLSWAG(NETWORK), fc.Schema(2, 5))
+        fc.method.Plan.of(FLSWAG(NETWORK), fc.Schema(2, 5))

@@ -40,7 +40,9 @@ def parameters(artifact: fc.Calibrator) -> np.ndarray:
     return np.concatenate([first, artifact.shift])
 
 
-def distance(method: fc.Method[fc.Calibrator], family: Family, data: fc.Federation, privacy: fc.Privacy) -> float:
+def distance(
+    method: fc.Method[fc.Calibrator], family: Family, data: fc.Federation, privacy: fc.privacy.Privacy
+) -> float:
     found = fc.run(method, fc.InProcess(data), privacy).artifact
     best, _ = pooled_optimum(family, data.records, 10.0)
     return float(np.abs(parameters(found) - best).max())
@@ -49,7 +51,7 @@ def distance(method: fc.Method[fc.Calibrator], family: Family, data: fc.Federati
 @pytest.mark.parametrize("beta", [0.1, 100.0])
 def test_vector_scaling_is_the_pooled_optimum_whatever_the_skew(beta: float) -> None:
     data = fc.Federation.dirichlet(federation(5, records=3000).records, 50, beta, seed=0)
-    assert distance(fc.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
+    assert distance(fc.methods.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
 
 
 def certain(classes: int, records: int, clients: int) -> fc.Federation:
@@ -63,18 +65,20 @@ def certain(classes: int, records: int, clients: int) -> fc.Federation:
 @pytest.mark.parametrize("classes", [10, 40, 100])
 def test_rounds_by_default_reach_the_pooled_optimum_of_an_overconfident_model(classes: int) -> None:
     data = certain(classes, 4000, 20)
-    assert distance(fc.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
+    assert distance(fc.methods.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
 
 
 @pytest.mark.parametrize("classes", [10, 40])
 def test_twenty_rounds_reach_an_order_preserving_optimum_of_an_overconfident_model(classes: int) -> None:
     data = certain(classes, 2000, 20)
-    assert distance(fc.RidgeOPVector(rounds=20, reach=1e3), OrderPreservingVectorFamily(), data, fc.Open()) < 1e-5
+    assert (
+        distance(fc.methods.RidgeOPVector(rounds=20, reach=1e3), OrderPreservingVectorFamily(), data, fc.Open()) < 1e-5
+    )
 
 
 def test_secure_sums_reach_it_as_closely_as_their_grid_allows() -> None:
     data = certain(10, 2000, 20)
-    assert distance(fc.RidgeVector(reach=1e2), VectorFamily(), data, fc.SecAgg(bits=32)) < 1e-5
+    assert distance(fc.methods.RidgeVector(reach=1e2), VectorFamily(), data, fc.SecAgg(bits=32)) < 1e-5
 
 
 @pytest.mark.shared
@@ -83,18 +87,18 @@ def test_a_hundred_real_classes_reach_the_pooled_optimum(shared: Path, network: 
     archive = np.load(shared / "cifar100_probs" / "cifar100_logp.npz")
     records = fc.Records.of_logits(archive[network][:3000].astype(float), archive["y"][:3000])
     data = fc.Federation.dirichlet(records, 100, 0.1, seed=0)
-    assert distance(fc.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
+    assert distance(fc.methods.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
 
 
 def test_order_preserving_scaling_keeps_the_top_class() -> None:
     data = federation(4, clients=20, records=2000)
-    artifact = fc.run(fc.RidgeOPVector(), fc.InProcess(data), fc.Open()).artifact
+    artifact = fc.run(fc.methods.RidgeOPVector(), fc.InProcess(data), fc.Open()).artifact
     assert (artifact.of(data.records).argmax(axis=1) == data.records.probs.argmax(axis=1)).all()
 
 
 def test_a_later_stage_sums_as_fast_as_the_first() -> None:
     data = certain(6, 1000, 20)
-    query = Calibrated(fc.Plan.of(fc.RidgeVector(), data.schema).queries[0], Temperature(2.0))
+    query = Calibrated(fc.method.Plan.of(fc.methods.RidgeVector(), data.schema).queries[0], Temperature(2.0))
     rows = query.rows(data.records).dense(query.size)
     np.testing.assert_allclose(query.total(data, fc.Simulated(0)), rows.sum(axis=0), rtol=1e-9, atol=1e-9)
     scale = np.full(query.size, 2.0**20)
@@ -104,7 +108,7 @@ def test_a_later_stage_sums_as_fast_as_the_first() -> None:
 
 def test_many_classes_send_five_numbers_each() -> None:
     data = certain(100, 2000, 10)
-    plan = fc.Plan.of(fc.RidgeVector(), data.schema)
+    plan = fc.method.Plan.of(fc.methods.RidgeVector(), data.schema)
     assert len(plan.queries) == 16
     assert {query.size for query in plan.queries} == {501}
     held = data.records.take(slice(0, 50))
@@ -114,7 +118,7 @@ def test_many_classes_send_five_numbers_each() -> None:
 
 def test_very_many_classes_reach_the_pooled_optimum_too() -> None:
     data = certain(300, 2000, 10)
-    assert distance(fc.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
+    assert distance(fc.methods.RidgeVector(reach=1e3), VectorFamily(), data, fc.Open()) < 1e-6
 
 
 def test_parameters_beyond_floating_point_are_refused() -> None:
@@ -127,6 +131,6 @@ def test_parameters_beyond_floating_point_are_refused() -> None:
 def test_noise_shrinks_the_steps() -> None:
     data = federation(4, clients=30, records=300)
     wild = fc.run(
-        fc.RidgeVector(rounds=3), fc.InProcess(data), fc.DistributedDP(0.1), randomness=fc.Simulated(0)
+        fc.methods.RidgeVector(rounds=3), fc.InProcess(data), fc.DistributedDP(0.1), randomness=fc.Simulated(0)
     ).artifact
     np.testing.assert_allclose(parameters(wild), VectorFamily().start(4), atol=0.35)

@@ -10,9 +10,9 @@ from scipy.optimize import minimize_scalar
 
 import fedcalib as fc
 from fedcalib import metrics
-from fedcalib.answer import Answer
 from fedcalib.estimation.roots import noisy_root
 from fedcalib.method import drive
+from fedcalib.query import Answer
 from fedcalib.records import softmax
 from tests.contract.subjects import federation
 
@@ -120,7 +120,7 @@ def test_noisy_root_works_on_any_bracket(bracket: tuple[float, float]) -> None:
 
 @pytest.mark.parametrize("bend", [0.0, 3e-286, 1e200])
 def test_a_bend_beyond_floats_moves_nothing(bend: float) -> None:
-    def ask(step: int, query: fc.Query) -> Answer:
+    def ask(step: int, query: fc.query.Query) -> Answer:
         values = {name: np.zeros(block.shape) for name, block in query.blocks.items()}
         if step:
             values = {"slope": np.array([bend]), "bend": np.array([bend])}

@@ -19,7 +19,7 @@ def by_hand(data: fc.Federation, fewest: int = 10) -> np.ndarray:
 
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.SecAgg()], ids=repr)
 @pytest.mark.parametrize("classes", [2, 4])
-def test_it_is_the_mean_of_a_loop_over_clients(classes: int, privacy: fc.Privacy) -> None:
+def test_it_is_the_mean_of_a_loop_over_clients(classes: int, privacy: fc.privacy.Privacy) -> None:
     data = federation(classes, clients=12, records=900)
     found = fc.run(fc.PerClientECE(), fc.InProcess(data), privacy).artifact
     errors = by_hand(data)

@@ -25,7 +25,7 @@ def federation(n: int, seed: int, clients: int = 20) -> fc.Federation:
 
 
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.SecAgg(), fc.DistributedDP(1.0)])
-def test_finds_the_line_under_every_model(privacy: fc.Privacy) -> None:
+def test_finds_the_line_under_every_model(privacy: fc.privacy.Privacy) -> None:
     result = fc.run(PlattScaling(), fc.InProcess(federation(100_000, 1)), privacy, randomness=Simulated(2))
     assert result.artifact.slope == pytest.approx(0.5, abs=0.03)
     assert result.artifact.intercept == pytest.approx(-0.4, abs=0.03)
@@ -79,7 +79,7 @@ def test_refuses_what_it_cannot_do() -> None:
     with pytest.raises(InputError, match="2 to 2\\^20 cells"):
         PlattScaling(cells=1)
     with pytest.raises(InputError, match="binary"):
-        fc.Plan.of(PlattScaling(), fc.Schema(3, 5))
+        fc.method.Plan.of(PlattScaling(), fc.Schema(3, 5))
     with pytest.raises(InputError, match="binary"):
         Platt(1.0, 0.0)(np.full((2, 3), 1 / 3))
     with pytest.raises(InputError, match="slope above 0"):

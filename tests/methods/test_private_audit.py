@@ -46,14 +46,14 @@ def test_whole_runs_tell_no_more(name: str) -> None:
 
 @final
 @dataclass(frozen=True)
-class Careless(fc.Privacy):
+class Careless(fc.privacy.Privacy):
     """Promises less than it spends."""
 
     promised: fc.UserGaussian
     spent: fc.UserGaussian
 
     @property
-    def budget(self) -> fc.Budget:
+    def budget(self) -> fc.method.Budget:
         return self.promised.budget
 
     @property
@@ -61,11 +61,17 @@ class Careless(fc.Privacy):
         return True
 
     def mechanism(
-        self, query: fc.Query, plan: fc.Plan, cohort: fc.Cohort, participation: fc.Participation
+        self,
+        query: fc.query.Query,
+        plan: fc.method.Plan,
+        cohort: fc.cohort.Cohort,
+        participation: fc.cohort.Participation,
     ) -> Mechanism:
         return self.spent.mechanism(query, plan, cohort, participation)
 
-    def spending(self, plan: fc.Plan, cohort: fc.Cohort, participation: fc.Participation) -> Spending:
+    def spending(
+        self, plan: fc.method.Plan, cohort: fc.cohort.Cohort, participation: fc.cohort.Participation
+    ) -> Spending:
         return self.promised.spending(plan, cohort, participation)
 
 
@@ -79,7 +85,7 @@ def test_whole_runs_of_drawn_clients_with_too_little_noise_are_noticed(name: str
     assert not careless_runs(name, 400).passes
 
 
-def careless_runs(name: str, runs: int) -> fc.Audit:
+def careless_runs(name: str, runs: int) -> fc.audit.Audit:
     setting = RUNS[name]
     careless = Careless(setting.privacy, fc.UserGaussian(30 * EPSILON, DELTA, clip=setting.clip))
     return audit_run(
@@ -100,7 +106,7 @@ def test_the_adversary_is_as_large_as_a_client_can_be(name: str) -> None:
     agreed = Agreement.of(setting.method, setting.privacy, setting.drawn, present.schema)
     shown = []
 
-    def ask(step: int, query: fc.Query) -> fc.Answer:
+    def ask(step: int, query: fc.query.Query) -> fc.query.Answer:
         mechanism = agreed.mechanisms[step]
         assert isinstance(mechanism, ClippedGaussian)
         sums = [mechanism.exact(query, side, fc.Simulated(0)) for side in (present, absent)]
@@ -108,7 +114,7 @@ def test_the_adversary_is_as_large_as_a_client_can_be(name: str) -> None:
         event = mechanism.event(query, agreed.cohort)
         assert isinstance(event, SampledGaussian)
         shown.append(float(np.square((sums[0] - sums[1]) / widths).sum()) * event.multiplier**2)
-        return fc.Answer.of(query, sums[0], np.square(widths), len(present))
+        return fc.query.Answer.of(query, sums[0], np.square(widths), len(present))
 
     drive(setting.method, present.schema, ask)
     assert min(shown) > (0.9 if setting.method == PIPELINE else 0.999)

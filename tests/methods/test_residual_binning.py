@@ -64,25 +64,25 @@ def test_one_group_is_the_posterior_mean_by_hand() -> None:
     assert found[0, 0] == pytest.approx(weight * 0.25 * pull / (1 + 0.25 * told))
 
 
-@pytest.mark.parametrize("sharing", [fc.ClassWise(), fc.TwoLevel()], ids=repr)
-def test_it_undoes_a_push_by_class(sharing: fc.ClassWise) -> None:
+@pytest.mark.parametrize("sharing", [fc.methods.ClassWise(), fc.methods.TwoLevel()], ids=repr)
+def test_it_undoes_a_push_by_class(sharing: fc.methods.ClassWise) -> None:
     data = fc.Federation.iid(biased(20_000), 20, seed=0)
     test = biased(20_000, seed=1)
-    artifact = fc.run(fc.ResidualBinning(sharing=sharing), fc.InProcess(data), fc.SecAgg()).artifact
+    artifact = fc.run(fc.methods.ResidualBinning(sharing=sharing), fc.InProcess(data), fc.SecAgg()).artifact
     before = metrics.classwise_ece(test.probs, test.labels)
     assert metrics.classwise_ece(artifact.of(test), test.labels) < 0.35 * before
     assert metrics.nll(artifact.of(test), test.labels) < metrics.nll(test.probs, test.labels)
 
 
 def test_pooled_classes_send_one_row() -> None:
-    plan = fc.Plan.of(fc.ResidualBinning(sharing=fc.Pooled()), fc.Schema(10, 5))
+    plan = fc.method.Plan.of(fc.methods.ResidualBinning(sharing=fc.methods.Pooled()), fc.Schema(10, 5))
     assert plan.queries[0].size == 32
-    assert fc.Plan.of(fc.ResidualBinning(), fc.Schema(10, 5)).queries[0].size == 320
+    assert fc.method.Plan.of(fc.methods.ResidualBinning(), fc.Schema(10, 5)).queries[0].size == 320
 
 
 def test_bounds_do_not_grow_with_the_classes() -> None:
     for classes in (2, 10, 100):
-        block = fc.Plan.of(fc.ResidualBinning(), fc.Schema(classes, 5)).queries[0].blocks["residual"]
+        block = fc.method.Plan.of(fc.methods.ResidualBinning(), fc.Schema(classes, 5)).queries[0].blocks["residual"]
         assert block.bound.l2 == 2**0.5
         assert block.bound.l1 == 2.0
 
@@ -91,7 +91,9 @@ def test_hopeless_noise_leaves_the_model_alone_and_says_so() -> None:
     data = federation(4, clients=5, records=50)
     privacy = fc.UserGaussian(0.01, 1e-6)
     for seed in range(5):
-        artifact = fc.run(fc.ResidualBinning(), fc.InProcess(data), privacy, randomness=fc.Simulated(seed)).artifact
+        artifact = fc.run(
+            fc.methods.ResidualBinning(), fc.InProcess(data), privacy, randomness=fc.Simulated(seed)
+        ).artifact
         if isinstance(artifact, fc.Identity):
             assert "noise" in artifact.reason
         else:
@@ -101,7 +103,7 @@ def test_hopeless_noise_leaves_the_model_alone_and_says_so() -> None:
 def test_offsets_are_capped() -> None:
     certain = np.array([[0.01, 0.99]] * 500)
     data = fc.Federation.iid(fc.Records.of_probs(certain, np.zeros(500, dtype=int)), 3, seed=0)
-    artifact = fc.run(fc.ResidualBinning(), fc.InProcess(data), fc.Open()).artifact
+    artifact = fc.run(fc.methods.ResidualBinning(), fc.InProcess(data), fc.Open()).artifact
     assert np.abs(np.array(artifact.table)).max() == 1.0
 
 

@@ -18,7 +18,7 @@ METHODS = [
     fc.IsotonicBuckets(),
     fc.BinaryBBQ(),
     fc.PlattScaling(),
-    fc.BetaScaling(),
+    fc.methods.BetaScaling(),
 ]
 
 
@@ -32,7 +32,7 @@ def held_out() -> tuple[np.ndarray, np.ndarray]:
     ("privacy", "most"), [(fc.SecAgg(), 0.012), (fc.DistributedDP(1.0), 0.012), (LocalDP(5.0), 0.04)]
 )
 def test_calibrates_and_keeps_the_ranking(
-    method: fc.Method, privacy: fc.Privacy, most: float, held_out: tuple[np.ndarray, np.ndarray]
+    method: fc.Method, privacy: fc.privacy.Privacy, most: float, held_out: tuple[np.ndarray, np.ndarray]
 ) -> None:
     runtime = fc.InProcess(one_each(*scored(60_000, 6)))
     calibrator = fc.run(method, runtime, privacy, randomness=fc.Simulated(5)).artifact
@@ -73,7 +73,7 @@ def test_noise_alone_leaves_scores_nearly_alone() -> None:
     rng = np.random.default_rng(0)
     table = ScoreTable(np.arange(65) / 64, rng.normal(10, 1000, (2, 64)), 64, (np.full((2, 1), 1e6),))
     scores = np.linspace(0.01, 0.99, 50)
-    for method in (fc.PlattScaling(), fc.BetaScaling()):
+    for method in (fc.PlattScaling(), fc.methods.BetaScaling()):
         assert np.abs(method.fit(table)(scores) - scores).max() < 0.2
 
 
@@ -88,7 +88,7 @@ def test_one_class_only_gives_valid_probabilities(method: fc.Method, label: int)
 
 
 @pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.DistributedDP(4.0)], ids=repr)
-def test_a_spike_of_equal_scores_makes_no_empty_bucket_and_gets_its_own_rate(privacy: fc.Privacy) -> None:
+def test_a_spike_of_equal_scores_makes_no_empty_bucket_and_gets_its_own_rate(privacy: fc.privacy.Privacy) -> None:
     """Most quantiles fall on one score: edges still rise, and its neighbours do not dilute it."""
     rng = np.random.default_rng(0)
     scores = np.where(rng.random(20_000) < 0.6, 0.3, rng.random(20_000))
@@ -108,4 +108,4 @@ def test_bad_settings_are_refused() -> None:
     with pytest.raises(InputError, match="levels"):
         fc.BinaryBBQ(levels=0)
     with pytest.raises(InputError, match="binary"):
-        fc.Plan.of(fc.BinaryBBQ(), fc.Schema(3, 5))
+        fc.method.Plan.of(fc.BinaryBBQ(), fc.Schema(3, 5))

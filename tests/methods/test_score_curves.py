@@ -29,7 +29,7 @@ def one_each(scores: np.ndarray, labels: np.ndarray) -> fc.Federation:
     return fc.Federation(fc.Records.of_scores(scores, labels), np.arange(len(scores) + 1))
 
 
-def curves(n: int, privacy: fc.Privacy, seed: int = 0, method: fc.Method | None = None) -> Curves:
+def curves(n: int, privacy: fc.privacy.Privacy, seed: int = 0, method: fc.Method | None = None) -> Curves:
     runtime = fc.InProcess(one_each(*scored(n, seed)))
     return fc.run(method or fc.ScoreCurves(), runtime, privacy, randomness=fc.Simulated(seed)).artifact
 
@@ -38,7 +38,9 @@ def test_every_distinct_score_in_its_own_leaf_is_exact() -> None:
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 64, 3000) / 64
     labels = (rng.random(3000) < 0.2 + 0.6 * scores).astype(int)
-    found = fc.run(fc.ScoreCurves(fc.ScoreTree(4, 3)), fc.InProcess(one_each(scores, labels)), fc.SecAgg()).artifact
+    found = fc.run(
+        fc.ScoreCurves(fc.methods.ScoreTree(4, 3)), fc.InProcess(one_each(scores, labels)), fc.SecAgg()
+    ).artifact
     assert found.auc.value == pytest.approx(roc_auc_score(labels, scores), abs=1e-14)
     for threshold in (0.25, 0.5, 0.625):
         called = scores >= threshold
@@ -52,7 +54,7 @@ def test_every_distinct_score_in_its_own_leaf_is_exact() -> None:
     ("privacy", "auc", "rates"),
     [(fc.SecAgg(), 1e-4, 2e-3), (fc.DistributedDP(1.0), 2e-3, 5e-3), (LocalDP(5.0), 0.06, 0.06)],
 )
-def test_close_to_the_pooled_figures(privacy: fc.Privacy, auc: float, rates: float, recount: float) -> None:
+def test_close_to_the_pooled_figures(privacy: fc.privacy.Privacy, auc: float, rates: float, recount: float) -> None:
     scores, labels = scored(40_000, 1)
     method = fc.ScoreCurves(recount=recount)
     found = fc.run(method, fc.InProcess(one_each(scores, labels)), privacy, randomness=fc.Simulated(3)).artifact
@@ -71,7 +73,7 @@ def test_close_to_the_pooled_figures(privacy: fc.Privacy, auc: float, rates: flo
 
 
 @pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.DistributedDP(1.0), LocalDP(5.0)])
-def test_curves_fall_and_stay_within_their_bands(privacy: fc.Privacy) -> None:
+def test_curves_fall_and_stay_within_their_bands(privacy: fc.privacy.Privacy) -> None:
     found = curves(20_000, privacy)
     roc, pr = found.roc(), found.pr()
     assert (np.diff(roc.threshold) < 0).all()
@@ -96,7 +98,7 @@ def test_one_release_answers_everything() -> None:
 
 def test_both_ways_to_count_spend_the_whole_budget_and_no_more() -> None:
     for method in (fc.ScoreCurves(), fc.ScoreCurves(recount=0.7)):
-        plan = fc.Plan.of(method, fc.Schema(2, 1000))
+        plan = fc.method.Plan.of(method, fc.Schema(2, 1000))
         cohort = fc.Everyone().cohort(1000)
         privacy = fc.DistributedDP(1.0)
         costs = [privacy.mechanism(q, plan, cohort, fc.Everyone()).event(q, cohort).epsilon for q in plan.queries]
@@ -108,8 +110,8 @@ def test_both_ways_to_count_spend_the_whole_budget_and_no_more() -> None:
 def test_dropouts_within_the_promise_keep_epsilon_and_below_it_the_run_refuses(drop: float) -> None:
     everyone = one_each(*scored(1000, 4))
     present = everyone.subset(np.arange(round(1000 * (1 - drop))))
-    query = fc.ScoreTree(4, 2)
-    plan, promised = fc.Plan((query,)), fc.Everyone(dropout=drop)
+    query = fc.methods.ScoreTree(4, 2)
+    plan, promised = fc.method.Plan((query,)), fc.Everyone(dropout=drop)
     mechanism = fc.DistributedDP(1.0).mechanism(query, plan, promised.cohort(1000), promised)
     assert mechanism.event(query, promised.cohort(1000)).epsilon == pytest.approx(1.0)
     total = mechanism.gather(query, present, fc.Simulated(0))
@@ -122,7 +124,7 @@ def test_dropouts_within_the_promise_keep_epsilon_and_below_it_the_run_refuses(d
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_class_only_is_flagged(label: int) -> None:
     found = fc.run(
-        fc.ScoreCurves(fc.ScoreTree(2, 4)),
+        fc.ScoreCurves(fc.methods.ScoreTree(2, 4)),
         fc.InProcess(one_each(np.linspace(0, 1, 50), np.full(50, label))),
         fc.SecAgg(),
     ).artifact
@@ -163,7 +165,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="epsilon above 0"):
         fc.DistributedDP(0.0)
     with pytest.raises(InputError, match="binary"):
-        fc.Plan.of(fc.ScoreCurves(), fc.Schema(3, 5))
+        fc.method.Plan.of(fc.ScoreCurves(), fc.Schema(3, 5))
     with pytest.raises(InputError, match="bins"):
         found.ece(0)
     with pytest.raises(InputError, match="rising edges"):
@@ -171,7 +173,7 @@ def test_bad_input_is_refused() -> None:
 
 
 @pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.DistributedDP(1.0), LocalDP(5.0)])
-def test_intervals_cover_the_truth_and_are_not_padded(privacy: fc.Privacy) -> None:
+def test_intervals_cover_the_truth_and_are_not_padded(privacy: fc.privacy.Privacy) -> None:
     # sixty runs of fixed seeds here; a thousand in the benchmark
     scores, labels = scored(400_000, 99)
     table = Reliability.binary(scores, labels, 15)
@@ -180,7 +182,7 @@ def test_intervals_cover_the_truth_and_are_not_padded(privacy: fc.Privacy) -> No
         "accuracy": float(((scores >= 0.5) == labels).mean()),
         "ece": float(np.abs(table.confidence - table.correct).sum() / len(labels)),
     }
-    runs = [curves(6000, privacy, seed, fc.ScoreCurves(fc.ScoreTree(4, 4))) for seed in range(60)]
+    runs = [curves(6000, privacy, seed, fc.ScoreCurves(fc.methods.ScoreTree(4, 4))) for seed in range(60)]
     for name, true in truth.items():
         figures = [run.auc if name == "auc" else run.accuracy(0.5) if name == "accuracy" else run.ece() for run in runs]
         covered = np.mean([figure.low <= true <= figure.high for figure in figures])
@@ -192,7 +194,7 @@ def test_intervals_cover_the_truth_and_are_not_padded(privacy: fc.Privacy) -> No
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_answer_gives_figures_in_range_or_nan(data: st.DataObject) -> None:
-    tree = fc.ScoreTree(4, 2)
+    tree = fc.methods.ScoreTree(4, 2)
     found = Curves(table_of(tree, data.draw(answers(tree))))
     figures = [
         found.auc,
@@ -208,6 +210,12 @@ def test_any_answer_gives_figures_in_range_or_nan(data: st.DataObject) -> None:
     for curve in (found.roc(), found.pr()):
         assert len(curve.threshold) == len(curve.x.value) == len(curve.y.low)
     assert len(found.reliability(5).records) == 5
-    for method in (fc.QuantileBinning(), fc.IsotonicBuckets(), fc.BinaryBBQ(3), fc.PlattScaling(), fc.BetaScaling()):
+    for method in (
+        fc.QuantileBinning(),
+        fc.IsotonicBuckets(),
+        fc.BinaryBBQ(3),
+        fc.PlattScaling(),
+        fc.methods.BetaScaling(),
+    ):
         calibrated = method.fit(found.table)(np.linspace(0, 1, 7))
         assert ((calibrated >= 0) & (calibrated <= 1)).all()

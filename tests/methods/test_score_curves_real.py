@@ -28,7 +28,7 @@ def flights(shared: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def test_bucketing_error_falls_with_the_square_of_the_buckets(flights: tuple[np.ndarray, np.ndarray]) -> None:
     federation, exact = one_each(*flights), roc_auc(*flights)
-    table = fc.run(fc.ScoreCurves(fc.ScoreTree(4, 8)), fc.InProcess(federation), fc.SecAgg()).artifact.table
+    table = fc.run(fc.ScoreCurves(fc.methods.ScoreTree(4, 8)), fc.InProcess(federation), fc.SecAgg()).artifact.table
     errors = {}
     for buckets in (10, 20, 40, 100, 400):
         even = Buckets.even(table, buckets)
@@ -40,7 +40,7 @@ def test_bucketing_error_falls_with_the_square_of_the_buckets(flights: tuple[np.
 
 
 def test_secure_sums_at_height_14_are_as_good_as_exact(flights: tuple[np.ndarray, np.ndarray]) -> None:
-    method = fc.ScoreCurves(fc.ScoreTree(4, 7))
+    method = fc.ScoreCurves(fc.methods.ScoreTree(4, 7))
     found = fc.run(method, fc.InProcess(one_each(*flights)), fc.SecAgg()).artifact
     exact = confusion(*flights, THRESHOLDS)
     assert abs(found.auc.value - roc_auc(*flights)) < 1e-6
@@ -53,7 +53,7 @@ def test_secure_sums_at_height_14_are_as_good_as_exact(flights: tuple[np.ndarray
     ("privacy", "most", "mean"), [(fc.DistributedDP(1.0), 5e-4, 5e-4), (fc.LocalDP(5.0), 3e-3, 4.5e-3)]
 )
 def test_noise_costs_little(
-    flights: tuple[np.ndarray, np.ndarray], privacy: fc.Privacy, most: float, mean: float
+    flights: tuple[np.ndarray, np.ndarray], privacy: fc.privacy.Privacy, most: float, mean: float
 ) -> None:
     """AUC, and rates at most thresholds; under local reports the mean has the noise of the highest thresholds in it.
 
@@ -62,7 +62,7 @@ def test_noise_costs_little(
     federation = one_each(*flights)
     exact = confusion(*flights, THRESHOLDS)
     truth = np.stack([exact.precision, exact.recall, exact.accuracy])
-    areas, errors, method = [], [], fc.ScoreCurves(fc.suited_tree(privacy))
+    areas, errors, method = [], [], fc.ScoreCurves(fc.planning.suited_tree(privacy))
     for seed in range(3):
         found = fc.run(method, fc.InProcess(federation), privacy, randomness=fc.Simulated(seed)).artifact
         areas.append(abs(found.auc.value - roc_auc(*flights)))
@@ -78,12 +78,12 @@ def test_noise_costs_little(
     [
         (fc.SecAgg(), fc.QuantileBinning(), 0.0025),
         (fc.DistributedDP(1.0), fc.QuantileBinning(), 0.003),
-        (fc.LocalDP(5.0), fc.BetaScaling(), 0.01),
-        (fc.LocalDP(5.0), fc.IsotonicBuckets(tree=fc.suited_tree(fc.LocalDP(5.0))), 0.01),
+        (fc.LocalDP(5.0), fc.methods.BetaScaling(), 0.01),
+        (fc.LocalDP(5.0), fc.IsotonicBuckets(tree=fc.planning.suited_tree(fc.LocalDP(5.0))), 0.01),
     ],
 )
 def test_half_of_the_flights_calibrate_the_other_half(
-    flights: tuple[np.ndarray, np.ndarray], privacy: fc.Privacy, method: fc.Method, most: float
+    flights: tuple[np.ndarray, np.ndarray], privacy: fc.privacy.Privacy, method: fc.Method, most: float
 ) -> None:
     scores, labels = flights
     half = np.random.default_rng(2).random(len(scores)) < 0.5

@@ -23,7 +23,7 @@ def drawn(n: int, mix: np.ndarray, seed: int) -> fc.Records:
     return fc.Records.of_logits(1.5 * points + np.log(MIX), labels)
 
 
-def ask(method: fc.Method, records: fc.Records, privacy: fc.Privacy | None = None) -> object:
+def ask(method: fc.Method, records: fc.Records, privacy: fc.privacy.Privacy | None = None) -> object:
     runtime = fc.InProcess(fc.Federation.iid(records, 10, seed=0))
     return fc.run(method, runtime, privacy or fc.Open(), randomness=fc.Simulated(0)).artifact
 
@@ -32,7 +32,7 @@ def test_calibrated_confidence_tells_accuracy() -> None:
     records = drawn(40_000, MIX, 0)
     accuracy = (records.probs.argmax(axis=1) == records.labels).mean()
     for privacy in (fc.Open(), fc.SecAgg(), fc.DistributedDP(epsilon=0.5), fc.SourceLaplace(epsilon=0.5)):
-        estimate = ask(fc.CBPE(), records, privacy)
+        estimate = ask(fc.methods.CBPE(), records, privacy)
         assert estimate.value == pytest.approx(accuracy, abs=0.01)
         assert estimate.low < accuracy < estimate.high
 
@@ -46,13 +46,13 @@ def test_labels_are_not_looked_at() -> None:
 
 
 def test_nothing_known_spans_everything() -> None:
-    estimate = ask(fc.CBPE(), fc.Records.of_logits(np.zeros((0, 3)), np.zeros(0, dtype=int)))
+    estimate = ask(fc.methods.CBPE(), fc.Records.of_logits(np.zeros((0, 3)), np.zeros(0, dtype=int)))
     assert np.isnan(estimate.value)
     assert (estimate.low, estimate.high) == (0.0, 1.0)
 
 
 def test_bbse_finds_the_mix_of_a_target_without_labels() -> None:
-    confusion = ask(fc.ConfusionOf(), drawn(40_000, MIX, 0))
+    confusion = ask(fc.methods.ConfusionOf(), drawn(40_000, MIX, 0))
     found = ask(fc.BBSE(confusion), drawn(40_000, OTHER, 1))
     np.testing.assert_allclose(found.own, OTHER, atol=0.02)
     np.testing.assert_allclose(found.overall, MIX, atol=0.02)
@@ -60,7 +60,7 @@ def test_bbse_finds_the_mix_of_a_target_without_labels() -> None:
 
 def test_bbse_repairs_calibration_and_accuracy_under_noise() -> None:
     target = drawn(20_000, OTHER, 3)
-    confusion = ask(fc.ConfusionOf(), drawn(20_000, MIX, 2), fc.DistributedDP(epsilon=0.5))
+    confusion = ask(fc.methods.ConfusionOf(), drawn(20_000, MIX, 2), fc.DistributedDP(epsilon=0.5))
     found = ask(fc.BBSE(confusion), target, fc.DistributedDP(epsilon=0.5))
     before, after = np.asarray(target.probs), found.of(target)
     from fedcalib import metrics
@@ -70,7 +70,7 @@ def test_bbse_repairs_calibration_and_accuracy_under_noise() -> None:
 
 
 def test_no_shift_changes_little() -> None:
-    confusion = ask(fc.ConfusionOf(), drawn(20_000, MIX, 0))
+    confusion = ask(fc.methods.ConfusionOf(), drawn(20_000, MIX, 0))
     found = ask(fc.BBSE(confusion), drawn(20_000, MIX, 1))
     np.testing.assert_allclose(np.array(found.own) / np.array(found.overall), 1.0, atol=0.1)
 

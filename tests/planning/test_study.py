@@ -10,10 +10,10 @@ from fedcalib.metrics.reliability import binary_ece
 from fedcalib.planning import MODELS, Study, figure
 from fedcalib.planning.simulation import ScoreModel
 
-TREE = fc.ScoreTree(4, 4)
+TREE = fc.methods.ScoreTree(4, 4)
 
 
-def measured_errors(privacy: fc.Privacy, clients: int, runs: int) -> dict[str, np.ndarray]:
+def measured_errors(privacy: fc.privacy.Privacy, clients: int, runs: int) -> dict[str, np.ndarray]:
     """Run the real thing on drawn clients, and take the truth away."""
     model = ScoreModel()
     off: dict[str, list[float]] = {"auc": [], "accuracy": [], "recall": [], "ece": []}
@@ -62,7 +62,7 @@ def test_solves_for_clients_and_for_epsilon() -> None:
 
 
 def test_more_clients_and_more_epsilon_help() -> None:
-    study = Study("recall", "local", tree=fc.ScoreTree(4, 3))
+    study = Study("recall", "local", tree=fc.methods.ScoreTree(4, 3))
     errors = [study.forecast(clients, 2.0).error for clients in (10_000, 100_000, 1_000_000)]
     assert errors[0] > errors[1] > errors[2]
     assert study.forecast(10_000, 5.0).error < errors[0]
@@ -89,7 +89,7 @@ def test_refuses_nonsense() -> None:
 
 
 @pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.DistributedDP(1.0), fc.LocalDP(5.0)])
-def test_the_planner_reads_figures_as_an_evaluation_does(privacy: fc.Privacy) -> None:
+def test_the_planner_reads_figures_as_an_evaluation_does(privacy: fc.privacy.Privacy) -> None:
     scores, labels = ScoreModel().draw(5000, np.random.default_rng(3))
     federation = fc.Federation(fc.Records.of_scores(scores, labels), np.arange(5001))
     found = fc.run(fc.ScoreCurves(TREE), fc.InProcess(federation), privacy, randomness=fc.Simulated(1)).artifact

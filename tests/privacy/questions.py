@@ -9,11 +9,13 @@ from typing import final
 
 import numpy as np
 
-from fedcalib import Block, Bound, ClientQuery, Federation, Plan, RecordQuery, Records, Rows
 from fedcalib.cohort import Everyone, Participation
+from fedcalib.federation import Federation
+from fedcalib.method import Plan
 from fedcalib.privacy import Mechanism, Privacy
-from fedcalib.query import Query
+from fedcalib.query import Block, Bound, ClientQuery, Query, RecordQuery, Rows
 from fedcalib.randomness import Randomness
+from fedcalib.records import Records
 from fedcalib.types import Floats
 
 

@@ -44,12 +44,14 @@ def clients(count: int, each: int = 3) -> fc.Federation:
     return fc.Federation.of([records] * count)
 
 
-def mechanism(privacy: fc.Privacy, query: fc.Query, count: int, dropout: float = 0.0) -> Mechanism:
+def mechanism(privacy: fc.privacy.Privacy, query: fc.query.Query, count: int, dropout: float = 0.0) -> Mechanism:
     drawn = fc.Everyone(dropout)
-    return privacy.mechanism(query, fc.Plan((query,)), drawn.cohort(count), drawn)
+    return privacy.mechanism(query, fc.method.Plan((query,)), drawn.cohort(count), drawn)
 
 
-def released(privacy: fc.Privacy, query: fc.Query, held: fc.Federation, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def released(
+    privacy: fc.privacy.Privacy, query: fc.query.Query, held: fc.Federation, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     chosen = mechanism(privacy, query, len(held))
     total = chosen.gather(query, held, fc.Simulated(seed))
     return chosen.decode(query, total, len(held), fc.Simulated(seed))
@@ -60,7 +62,7 @@ MODELS = [fc.DistributedDP(1.0), fc.DistributedDP(0.1), fc.DistributedDP(1.0, 1e
 
 @pytest.mark.parametrize("query", [Ones(), Ones(0.3, integral=False)], ids=["counts", "reals"])
 @pytest.mark.parametrize("privacy", MODELS, ids=repr)
-def test_noise_is_unbiased_and_as_wide_as_said(privacy: fc.Privacy, query: fc.Query) -> None:
+def test_noise_is_unbiased_and_as_wide_as_said(privacy: fc.privacy.Privacy, query: fc.query.Query) -> None:
     value, variance = released(privacy, query, clients(50))
     noise, width = value[1:], variance[1]
     assert abs(noise.mean()) < 5.5 * np.sqrt(width / len(noise))
@@ -70,7 +72,7 @@ def test_noise_is_unbiased_and_as_wide_as_said(privacy: fc.Privacy, query: fc.Qu
 
 
 @pytest.mark.parametrize("privacy", MODELS, ids=repr)
-def test_the_law_of_the_sum_is_that_of_single_shares(privacy: fc.Privacy) -> None:
+def test_the_law_of_the_sum_is_that_of_single_shares(privacy: fc.privacy.Privacy) -> None:
     """The fast path draws the sum of all shares at once; the faithful one adds each client's share up."""
     query, held = Ones(), clients(12)
     chosen = mechanism(privacy, query, 12)
@@ -118,8 +120,8 @@ def test_too_few_survivors_are_refused() -> None:
     runtime = fc.InProcess(clients(10))
     query = Ones()
     drawn = fc.Poisson(0.2)
-    cohort = fc.Cohort(10, 1.0, 9)
-    chosen = fc.DistributedDP(1.0).mechanism(query, fc.Plan((query,)), cohort, fc.Everyone())
+    cohort = fc.cohort.Cohort(10, 1.0, 9)
+    chosen = fc.DistributedDP(1.0).mechanism(query, fc.method.Plan((query,)), cohort, fc.Everyone())
     step = Step("run", 0, 0, query, chosen, cohort, drawn, fc.Simulated(0))
     with pytest.raises(TooFewClients, match="at least 9 clients"):
         runtime.total(step)
@@ -129,14 +131,14 @@ def test_a_floor_below_the_shares_is_refused() -> None:
     query = Ones()
     chosen = mechanism(fc.DistributedDP(1.0), query, 20)
     with pytest.raises(RefusedError, match="less noise"):
-        chosen.event(query, fc.Cohort(20, 1.0, 10))
+        chosen.event(query, fc.cohort.Cohort(20, 1.0, 10))
 
 
 @pytest.mark.parametrize("privacy", [*MODELS, fc.DistributedDP(0.3, 1e-9)], ids=repr)
 def test_the_mechanisms_cost_what_the_model_promises(privacy: fc.DistributedDP) -> None:
     """Whatever the number of queries, blocks and weights, their events add up to the budget and no more."""
-    queries = (LabelHistogram(5, 8), Ones(0.5, integral=False), fc.Join((Ones(), LabelHistogram(3, 4))))
-    plan, everyone = fc.Plan(queries), fc.Everyone()
+    queries = (LabelHistogram(5, 8), Ones(0.5, integral=False), fc.query.Join((Ones(), LabelHistogram(3, 4))))
+    plan, everyone = fc.method.Plan(queries), fc.Everyone()
     cohort = everyone.cohort(30)
     events = [privacy.mechanism(query, plan, cohort, everyone).event(query, cohort) for query in queries]
     total = epsilon([event for event in events if event is not None], privacy.delta)
@@ -148,7 +150,7 @@ def test_disjoint_cohorts_have_the_whole_budget_each() -> None:
     queries = (Ones(), Ones())
     drawn = fc.Disjoint(2)
     cohort = drawn.cohort(30)
-    plan = fc.Plan(queries)
+    plan = fc.method.Plan(queries)
     once = fc.DistributedDP(1.0).mechanism(queries[0], plan, cohort, drawn)
     both = fc.DistributedDP(1.0).mechanism(queries[0], plan, cohort, fc.Everyone())
     assert both.widths["cells"] == 2 * once.widths["cells"]

@@ -30,7 +30,7 @@ def test_an_honest_mechanism_survives_the_wire_with_its_cost(model):
     mechanism = served(model, query)
     again = wire.loads(wire.dumps(mechanism))
     assert again == mechanism
-    cohort = fc.Cohort(10, 1.0, 10)
+    cohort = fc.cohort.Cohort(10, 1.0, 10)
     assert again.event(query, cohort) == mechanism.event(query, cohort)
 
 

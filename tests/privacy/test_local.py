@@ -176,7 +176,7 @@ def test_several_blocks_share_the_records_where_epsilon_is_scarce_and_epsilon_wh
     assert split.chances is None
     assert sum(coder.encoder.epsilon for coder in split.coders.values()) == pytest.approx(60.0)
     for mechanism, query, epsilon in [(tree, ScoreTree(4, 5), 1.0), (split, ScoreTree(2, 3), 60.0)]:
-        assert mechanism.event(query, fc.Cohort(1)).pure() == pytest.approx(epsilon)
+        assert mechanism.event(query, fc.cohort.Cohort(1)).pure() == pytest.approx(epsilon)
 
 
 def test_sampling_levels_beats_splitting_epsilon_on_a_tree():

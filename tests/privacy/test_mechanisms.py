@@ -18,7 +18,7 @@ from fedcalib.records import Records
 from fedcalib.remote.policy import Policy
 from fedcalib.types import Array, Floats
 
-PLAN = fc.Plan.of(fc.FedBin(), fc.Schema(2, 5))
+PLAN = fc.method.Plan.of(fc.FedBin(), fc.Schema(2, 5))
 COHORT = fc.Everyone().cohort(5)
 
 STATED = [
@@ -32,7 +32,7 @@ STATED = [
 ]
 
 
-def mechanism(privacy: fc.Privacy) -> Mechanism:
+def mechanism(privacy: fc.privacy.Privacy) -> Mechanism:
     return privacy.mechanism(PLAN.queries[0], PLAN, COHORT, fc.Everyone())
 
 
@@ -42,7 +42,9 @@ def booked(one: Mechanism, policy: Policy = GENEROUS) -> tuple[str, str] | None:
 
 
 @pytest.mark.parametrize(("privacy", "unit", "adjacency", "renewed"), STATED, ids=repr)
-def test_mechanisms_state_what_a_site_books(privacy: fc.Privacy, unit: str, adjacency: str, renewed: bool) -> None:
+def test_mechanisms_state_what_a_site_books(
+    privacy: fc.privacy.Privacy, unit: str, adjacency: str, renewed: bool
+) -> None:
     one = mechanism(privacy)
     assert (one.unit, one.adjacency, one.renewed) == (unit, adjacency, renewed)
     assert booked(one) == (None if adjacency == "none" else (unit or "record", adjacency))
@@ -62,7 +64,7 @@ class Silent(Mechanism):
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
         return total, np.zeros(query.size)
 
-    def event(self, query: Query, cohort: fc.Cohort) -> Event | None:
+    def event(self, query: Query, cohort: fc.cohort.Cohort) -> Event | None:
         return Pure(0.5)
 
 

@@ -34,7 +34,7 @@ QUERIES: list[Query] = [
     ClassMoments(3, 2, 1.0),
     ClassMoments(3, 2, 1.0, shift=(-1e308, 0.0), diagonal=True),
 ]
-METHODS = [fc.OneShotTemperature(), fc.BoundedTemperature(), fc.Auto(), fc.CCVR(2, ClosedForm(), radius=1.0)]
+METHODS = [fc.OneShotTemperature(), fc.BoundedTemperature(), fc.Auto(), fc.methods.CCVR(2, ClosedForm(), radius=1.0)]
 MODELS = [
     fc.SourceLaplace(1.0),
     fc.DistributedDP(1.0),

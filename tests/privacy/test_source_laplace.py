@@ -31,7 +31,7 @@ def test_taking_one_record_away_costs_at_most_epsilon(federation, which, epsilon
         federation.where(rest), fc.Simulated(0), scale
     )
     assert (np.abs(moved) / width).sum() <= epsilon * (1 + 1e-12)
-    assert mechanism.event(JOINED, fc.Cohort(3)).pure() == pytest.approx(epsilon, rel=1e-12)
+    assert mechanism.event(JOINED, fc.cohort.Cohort(3)).pure() == pytest.approx(epsilon, rel=1e-12)
 
 
 def test_the_law_of_the_sum_is_that_of_the_sources_one_by_one():
@@ -85,7 +85,7 @@ def test_released_values_lie_on_the_grid():
 
 
 def test_two_questions_share_epsilon_and_disjoint_cohorts_do_not():
-    plan = fc.Plan((TopLabelTable(4), TopLabelTable(4)))
+    plan = fc.method.Plan((TopLabelTable(4), TopLabelTable(4)))
 
     def cost(drawn):
         cohort = drawn.cohort(30)

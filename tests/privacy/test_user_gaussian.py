@@ -129,7 +129,7 @@ def test_released_values_lie_on_the_grid():
 
 
 def test_everyone_shares_rho_by_weight_and_converts_once():
-    plan = fc.Plan((TopLabelTable(5), Losses(6.0), TopLabelTable(5)))
+    plan = fc.method.Plan((TopLabelTable(5), Losses(6.0), TopLabelTable(5)))
     drawn = fc.Everyone()
     cohort = drawn.cohort(50)
     model = fc.UserGaussian(1.0, 1e-5, clip=2.0)
@@ -147,7 +147,7 @@ def test_sampled_noise_is_what_an_independent_accountant_asks_for(rounds, rate):
 
     drawn = fc.Poisson(rate)
     cohort = drawn.cohort(1000)
-    plan = fc.Plan.of(fc.FedBin(rounds=rounds, clip=5.0), fc.Schema(2, 1000))
+    plan = fc.method.Plan.of(fc.FedBin(rounds=rounds, clip=5.0), fc.Schema(2, 1000))
     model = fc.UserGaussian(1.0, 1e-5)
     events = [model.mechanism(query, plan, cohort, drawn).event(query, cohort) for query in plan.queries]
     [multiplier] = {event.multiplier for event in events}
@@ -160,7 +160,7 @@ def test_sampled_noise_is_what_an_independent_accountant_asks_for(rounds, rate):
 def test_sampled_steps_of_unequal_weight_keep_the_budget():
     drawn = fc.Poisson(0.2)
     cohort = drawn.cohort(1000)
-    plan = fc.Plan((Sizes(0.1), Sizes(1.0), Sizes(1.0)))
+    plan = fc.method.Plan((Sizes(0.1), Sizes(1.0), Sizes(1.0)))
     model = fc.UserGaussian(2.0, 1e-6)
     events = [model.mechanism(query, plan, cohort, drawn).event(query, cohort) for query in plan.queries]
     assert events[0].multiplier == pytest.approx(events[1].multiplier * sqrt(10), rel=1e-6)
@@ -170,7 +170,7 @@ def test_sampled_steps_of_unequal_weight_keep_the_budget():
 def test_blocks_of_one_query_count_as_one_gaussian():
     query = TopLabelTable(5)
     mechanism = ClippedGaussian({"counts": 2.0, "gap": 1.0}, {"counts": 1.0, "gap": 1.0}, {"counts": 4.0, "gap": 4.0})
-    event = mechanism.event(query, fc.Cohort(10))
+    event = mechanism.event(query, fc.cohort.Cohort(10))
     assert isinstance(event, SampledGaussian)
     assert event.multiplier == pytest.approx(1 / sqrt(0.25 + 0.0625), rel=1e-9)
 

@@ -35,7 +35,7 @@ def test_secure_aggregation_sends_leaves_only_and_the_method_sees_all_levels() -
     query = ScoreTree(4, 3)
     data = fc.Federation.iid(fc.Records.of_scores(np.linspace(0, 1, 40), np.arange(40) % 2), 5, 0)
     for privacy in (fc.Open(), fc.SecAgg()):
-        mechanism = privacy.mechanism(query, fc.Plan((query,)), fc.Cohort(5), fc.Everyone())
+        mechanism = privacy.mechanism(query, fc.method.Plan((query,)), fc.cohort.Cohort(5), fc.Everyone())
         share = mechanism.encode(query, data.client(0), fc.Simulated(0))
         assert len(share) == 2 * 64 == mechanism.width(query)
         value, variance = mechanism.decode(query, mechanism.gather(query, data, fc.Simulated(0)), 5, fc.Simulated(0))
@@ -45,8 +45,10 @@ def test_secure_aggregation_sends_leaves_only_and_the_method_sees_all_levels() -
 
 def test_distributed_noise_covers_all_levels_at_their_share() -> None:
     query = ScoreTree(4, 5)
-    mechanism = fc.DistributedDP(1.0).mechanism(query, fc.Plan((query,)), fc.Cohort(1000, floor=1000), fc.Everyone())
-    cost = mechanism.event(query, fc.Cohort(1000, floor=1000))
+    mechanism = fc.DistributedDP(1.0).mechanism(
+        query, fc.method.Plan((query,)), fc.cohort.Cohort(1000, floor=1000), fc.Everyone()
+    )
+    cost = mechanism.event(query, fc.cohort.Cohort(1000, floor=1000))
     assert cost.epsilon == pytest.approx(1.0)
     _, variance = mechanism.decode(query, np.zeros(query.size, np.uint64), 1000, fc.Simulated(0))
     np.testing.assert_allclose(variance, 2 * np.exp(-0.2) / (1 - np.exp(-0.2)) ** 2, rtol=1e-9)

@@ -35,7 +35,7 @@ def value(result: fc.Result) -> list[float]:
     return result.transcript.lines[-1]["value"]["data"]
 
 
-def expected(members: list[int], privacy: fc.Privacy | None = None) -> list[float]:
+def expected(members: list[int], privacy: fc.privacy.Privacy | None = None) -> list[float]:
     return value(fc.run(fc.FedBin(), fc.InProcess(DATA.subset(members)), privacy or fc.SecAgg()))
 
 
@@ -256,7 +256,7 @@ def test_a_name_that_is_taken_or_unknown_is_turned_away() -> None:
         _ = runtime.schema
 
 
-def asked_again(tmp_path: Path, privacy: fc.Privacy) -> tuple[Places, Callable[[], fc.Result]]:
+def asked_again(tmp_path: Path, privacy: fc.privacy.Privacy) -> tuple[Places, Callable[[], fc.Result]]:
     """A run whose sites confirmed, whose server then died and lost its half-finished sum."""
     all_places = places(DATA, GENEROUS, tmp_path / "sites")
 

@@ -20,7 +20,9 @@ def test_only_those_who_were_drawn_are_asked(participation: fc.Poisson | fc.Disj
     everybody = places(DATA)
     meddler = Meddler(everybody.transport(), lambda site, action, reply: reply)
     runtime = type(everybody.runtime())(meddler, everybody.directory)
-    method = fc.FedBin(rounds=2, weighting=fc.Weighted()) if isinstance(participation, fc.Disjoint) else fc.FedBin()
+    method = (
+        fc.FedBin(rounds=2, weighting=fc.methods.Weighted()) if isinstance(participation, fc.Disjoint) else fc.FedBin()
+    )
     result = fc.run(method, runtime, fc.SecAgg(), participation=participation)
     run = result.transcript.lines[0]["run"]
     steps = len(result.plan.queries)

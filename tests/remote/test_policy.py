@@ -25,7 +25,7 @@ from tests.remote.places import Places, places
 DATA = federation(2, records=2000)
 
 
-def refusal(all_places: Places, method: fc.Method, privacy: fc.Privacy, **options: object) -> str:
+def refusal(all_places: Places, method: fc.Method, privacy: fc.privacy.Privacy, **options: object) -> str:
     with pytest.raises(TooFewClients) as caught:
         fc.run(method, all_places.runtime(), privacy, **options)
     return str(caught.value)
@@ -52,7 +52,7 @@ class Nosy(RecordQuery):
 def test_an_unregistered_query_is_not_even_read(tmp_path: Path) -> None:
     site = places(DATA, Policy(), tmp_path).sites["site-00"]
     outline = Outline(
-        "r", (LabelHistogram(2, 15),), (PolyaShares({"x": 1.0}, {"x": 1.0}, 3),), fc.Cohort(5), fc.Everyone()
+        "r", (LabelHistogram(2, 15),), (PolyaShares({"x": 1.0}, {"x": 1.0}, 3),), fc.cohort.Cohort(5), fc.Everyone()
     )
     text = write(Begin(replace(outline, queries=(Nosy(),)), ""))
     assert read(site.handle("begin", text), Refused).reason == "malformed"
@@ -117,8 +117,8 @@ def test_a_spent_budget_refuses_the_next_run(tmp_path: Path) -> None:
 def test_plain_reports_are_given_once_and_paid_once(tmp_path: Path) -> None:
     all_places = places(DATA, Policy(), tmp_path)
     site = all_places.sites["site-00"]
-    plan = fc.Plan.of(fc.FedBin(), DATA.schema)
-    cohort = fc.Cohort(5, 1.0, 5)
+    plan = fc.method.Plan.of(fc.FedBin(), DATA.schema)
+    cohort = fc.cohort.Cohort(5, 1.0, 5)
     mechanism = fc.SourceLaplace(1.0).mechanism(plan.queries[0], plan, cohort, fc.Everyone())
     outline = Outline("run", plan.queries, (mechanism,), cohort, fc.Everyone())
     site.handle("begin", write(Begin(outline, "")))
@@ -132,8 +132,8 @@ def test_plain_reports_are_given_once_and_paid_once(tmp_path: Path) -> None:
 
 def test_an_exact_mechanism_is_never_answered_without_masks(tmp_path: Path) -> None:
     site = places(DATA, Policy(), tmp_path).sites["site-00"]
-    plan = fc.Plan.of(fc.FedBin(), DATA.schema)
-    cohort = fc.Cohort(5, 1.0, 5)
+    plan = fc.method.Plan.of(fc.FedBin(), DATA.schema)
+    cohort = fc.cohort.Cohort(5, 1.0, 5)
     mechanism = fc.SecAgg().mechanism(plan.queries[0], plan, cohort, fc.Everyone())
     site.handle("begin", write(Begin(Outline("run", plan.queries, (mechanism,), cohort, fc.Everyone()), "")))
     reply = site.handle("ask", write(Question("run", 0, 0, plan.queries[0], (), "")))
@@ -142,8 +142,8 @@ def test_an_exact_mechanism_is_never_answered_without_masks(tmp_path: Path) -> N
 
 def test_a_run_may_not_change_after_it_was_agreed(tmp_path: Path) -> None:
     site = places(DATA, Policy(), tmp_path).sites["site-00"]
-    plan = fc.Plan.of(fc.FedBin(), DATA.schema)
-    cohort = fc.Cohort(5, 1.0, 5)
+    plan = fc.method.Plan.of(fc.FedBin(), DATA.schema)
+    cohort = fc.cohort.Cohort(5, 1.0, 5)
     for epsilon, outcome in ((0.5, "answered"), (0.9, "refused")):
         mechanism = fc.SourceLaplace(epsilon).mechanism(plan.queries[0], plan, cohort, fc.Everyone())
         site.handle("begin", write(Begin(Outline("run", plan.queries, (mechanism,), cohort, fc.Everyone()), "")))
@@ -203,7 +203,7 @@ def test_a_policy_file_says_what_the_class_says(tmp_path: Path) -> None:
 def test_an_overflow_is_refused_before_anything_leaves(tmp_path: Path) -> None:
     """A grid so fine that a site's counts pass 2^62 steps: every site refuses, and no masked vector exists."""
     all_places = places(DATA, Policy(), tmp_path)
-    plan = fc.Plan.of(fc.FedBin(), DATA.schema)
+    plan = fc.method.Plan.of(fc.FedBin(), DATA.schema)
     query = plan.queries[0]
     huge = FixedPoint(dict.fromkeys(query.sufficient.blocks, 2.0**58))
     runtime = all_places.runtime()

@@ -24,7 +24,7 @@ from tests.snapshots.condensing import condensed, parted, transcript
 
 MORE: list[fc.Method] = [  # methods that the contract's data does not serve
     fc.CompareModels(buckets=6),
-    fc.DomainTemperatures(3),
+    fc.methods.DomainTemperatures(3),
     FitAndMeasure(fc.FedBin(bins=4)),
 ]
 ELSEWHERE: list[fc.Method] = [
@@ -32,7 +32,7 @@ ELSEWHERE: list[fc.Method] = [
     fc.OneShotTemperature(points=5),
     fc.FederatedMetrics(bins=3),
     fc.PlattScaling(cells=4),
-    fc.QuantileBinning(tree=fc.ScoreTree(4, 2)),
+    fc.QuantileBinning(tree=fc.methods.ScoreTree(4, 2)),
 ]
 
 
@@ -54,7 +54,7 @@ class Run:
 
     method: fc.Method
     place: Callable[[fc.Federation], Runtime] = fc.InProcess
-    participation: fc.Participation | None = None
+    participation: fc.cohort.Participation | None = None
     needs: tuple[str, ...] = ()
     fragile: bool = False
 
@@ -67,7 +67,7 @@ class Run:
         figures, words = parted({"method": wire.encode(self.method), "runs": found})
         return condensed(figures), words
 
-    def _outcome(self, classes: int, privacy: fc.Privacy) -> dict[str, Any]:
+    def _outcome(self, classes: int, privacy: fc.privacy.Privacy) -> dict[str, Any]:
         with TemporaryDirectory() as folder:
             try:
                 result, again = (self._run(classes, privacy, Path(folder) / "run.jsonl") for _ in range(2))
@@ -83,7 +83,7 @@ class Run:
         told = {"artifact": wire.encode(result.artifact), "transcript": transcript(result.transcript.lines)}
         return {**found, **told, **_calibrated(result.artifact, classes)}
 
-    def _run(self, classes: int, privacy: fc.Privacy, file: Path) -> fc.Result[Any]:
+    def _run(self, classes: int, privacy: fc.privacy.Privacy, file: Path) -> fc.Result[Any]:
         """Run; where the file exists, from what it recorded."""
         runtime = self.place(_federation(classes))
         return fc.run(

@@ -149,13 +149,13 @@ def test_models_and_questions_survive_the_wire(tmp_path: Path) -> None:
     model = fc.run(FedAvg(NETWORK, 1), fc.InProcess(fc.Federation.iid(data(), 4, 0)), fc.Open()).artifact
     again = fc.load(model.save(tmp_path / "model.json"))
     np.testing.assert_array_equal(again.weights, model.weights)
-    query = fc.Plan.of(FedAvg(NETWORK, 1), fc.Schema(3, 4)).queries[0]
+    query = fc.method.Plan.of(FedAvg(NETWORK, 1), fc.Schema(3, 4)).queries[0]
     assert wire.dumps(wire.loads(wire.dumps(query))) == wire.dumps(query)
 
 
 def test_wrong_data_and_settings_are_explained() -> None:
     with pytest.raises(InputError, match="network for 2 classes"):
-        fc.Plan.of(FedAvg(NETWORK), fc.Schema(2, 5))
+        fc.method.Plan.of(FedAvg(NETWORK), fc.Schema(2, 5))
     bare = fc.Federation.iid(fc.Records.of_logits(np.zeros((20, 3)), np.zeros(20, int)), 4, 0)
     with pytest.raises(InputError, match="column 'inputs'"):
         fc.run(FedAvg(NETWORK, 1), fc.InProcess(bare), fc.Open())

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcalib.answer import Answer
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_table import ScoreTable, default_buckets, even_edges
@@ -22,6 +21,7 @@ from fedcalib.estimation.trees import consistent, variances_at_fit
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.binning import bin_edges
 from fedcalib.queries.scores import ScoreBuckets, ScoreTree
+from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 

@@ -14,12 +14,11 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from fedcalib.answer import Answer
 from fedcalib.artifacts.calibrator import Calibrator, Identity
 from fedcalib.errors import InputError
 from fedcalib.method import Flow
 from fedcalib.queries.wrapped import Calibrated, Clipped, NormHistogram
-from fedcalib.query import ClientQuery, Join, Query
+from fedcalib.query import Answer, ClientQuery, Join, Query
 from fedcalib.types import Floats
 
 

@@ -8,12 +8,12 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.answer import Answer
 from fedcalib.artifacts.gaussians import ClassGaussians
 from fedcalib.artifacts.networks import Head, Representation
 from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
 from fedcalib.queries.moments import ClassMoments, unpacked
+from fedcalib.query import Answer
 from fedcalib.records import Schema, softmax
 from fedcalib.types import Floats, Ints
 

@@ -10,7 +10,6 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.answer import Answer
 from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
 from fedcalib.artifacts.evaluation import Comparison, Review
 from fedcalib.errors import InputError
@@ -24,7 +23,7 @@ from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.ranking import auc_of_counts
 from fedcalib.queries.scores import PairedBuckets, ScoreTree
-from fedcalib.query import Join
+from fedcalib.query import Answer, Join
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 

@@ -13,7 +13,6 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.answer import Answer
 from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
 from fedcalib.errors import InputError
 from fedcalib.estimation.noise_aware import noisy_auc, noisy_gap_error, noisy_mean, noisy_proportion
@@ -33,7 +32,7 @@ from fedcalib.queries.reliability import (
     TopLabelTable,
 )
 from fedcalib.queries.scores import TREE, ScoreTree
-from fedcalib.query import Join, Query
+from fedcalib.query import Answer, Join, Query
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 

@@ -7,12 +7,12 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.answer import Answer
 from fedcalib.artifacts.gaussians import WeightPosterior
 from fedcalib.artifacts.networks import Trained
 from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
 from fedcalib.queries.training import LocalPosterior
+from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.training.network import Network
 from fedcalib.training.posterior import Curvature, PosteriorRecipe, from_sketch, probes, solved

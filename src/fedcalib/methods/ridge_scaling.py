@@ -11,7 +11,6 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.answer import Answer
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.families import Family
@@ -19,6 +18,7 @@ from fedcalib.families.affine import VectorFamily
 from fedcalib.families.order_preserving import OrderPreservingVectorFamily
 from fedcalib.method import Flow, Method
 from fedcalib.queries.scaling import FULL, WORST, ScalingGradient
+from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 

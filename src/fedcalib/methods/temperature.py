@@ -11,7 +11,6 @@ from typing import Final, final
 
 import numpy as np
 
-from fedcalib.answer import Answer
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.estimation.roots import (
@@ -23,6 +22,7 @@ from fedcalib.estimation.roots import (
 )
 from fedcalib.method import Flow, Method
 from fedcalib.queries.temperature import TemperatureCurve, TemperatureScores, TemperatureSlope
+from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 

@@ -15,6 +15,7 @@ from fedcalib.metrics.calibration_line import (
 from fedcalib.metrics.intervals import (
     Band,
     Interval,
+    Measured,
     clopper_pearson,
     mean_interval,
     normal_quantile,
@@ -68,6 +69,7 @@ __all__ = [
     "CalibrationLine",
     "Confusion",
     "Interval",
+    "Measured",
     "PrCurve",
     "Reliability",
     "RocCurve",

@@ -24,7 +24,8 @@ from fedcalib.estimation.score_table import DETECTION_Z, ScoreTable
 from fedcalib.estimation.trees import nonnegative_leaves
 from fedcalib.metrics.binning import bin_edges
 from fedcalib.metrics.table import ACCURACY, AUC, ECE, PRECISION, RECALL, shown_in
-from fedcalib.planning.simulation import ScoreModel, simulated_tables
+from fedcalib.planning.simulation import ScoreModel as ScoreModel
+from fedcalib.planning.simulation import simulated_tables
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.distributed import DistributedDP
 from fedcalib.privacy.local import LocalDP

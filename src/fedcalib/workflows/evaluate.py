@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib.accounting.spending import Spending
-from fedcalib.answer import Answer
 from fedcalib.artifacts import load
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
@@ -34,7 +33,7 @@ from fedcalib.metrics.intervals import Measured
 from fedcalib.planning import suited_tree
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
-from fedcalib.query import Query
+from fedcalib.query import Answer, Query
 from fedcalib.records import Records, Schema
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
