@@ -21,7 +21,7 @@ def test_rows_come_to_one_in_the_order_they_were_in(
     normaliser: fc.methods.ByScale | fc.methods.ByOdds, values: Floats
 ) -> None:
     even = np.full_like(values, 1 / values.shape[1])
-    found = normaliser.shared(values, even)
+    found = normaliser.normalise(values, even)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-12)
     order = np.argsort(values, axis=1)
     assert (np.diff(np.take_along_axis(found, order, axis=1), axis=1) >= -1e-12).all()
@@ -31,7 +31,7 @@ def test_rows_come_to_one_in_the_order_they_were_in(
 @settings(deadline=None)
 @given(st.integers(2, 12).flatmap(lambda c: arrays.arrays(np.float64, (1, c), elements=st.floats(1e-6, 1 - 1e-6))))
 def test_all_log_odds_move_by_one_step(values: Floats) -> None:
-    found = fc.methods.ByOdds().shared(values, values)
+    found = fc.methods.ByOdds().normalise(values, values)
     inside = (found > 1e-9) & (found < 1 - 1e-6)  # beyond, rounding shows
     steps = (log_odds(found) - log_odds(values))[inside]
     assert steps.size == 0 or np.ptp(steps) < 1e-6
@@ -39,9 +39,9 @@ def test_all_log_odds_move_by_one_step(values: Floats) -> None:
 
 def test_what_sums_to_one_stays_and_what_is_nearly_certain_nearly_does() -> None:
     known = np.array([[0.7, 0.3], [0.0, 1.0]])
-    np.testing.assert_allclose(fc.methods.ByOdds().shared(known, known), known, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(fc.methods.ByOdds().normalise(known, known), known, rtol=0, atol=1e-11)
     sure = np.array([[0.999, 0.03, 0.03]])
-    divided, moved = (one.shared(sure, sure)[0, 0] for one in (fc.methods.ByScale(), fc.methods.ByOdds()))
+    divided, moved = (one.normalise(sure, sure)[0, 0] for one in (fc.methods.ByScale(), fc.methods.ByOdds()))
     assert divided < 0.95 and moved > 0.99
 
 

@@ -1,6 +1,7 @@
-"""Artifacts: what a run leaves behind. Small, frozen, saved as JSON, and in need of numpy only.
+"""Artifacts: the results of methods, such as calibrators and metrics.
 
-Artifacts to versioned JSON files and back.
+An artifact is a small frozen dataclass that needs numpy only. `save` writes it to a versioned JSON file, together with
+the privacy statement of the run that made it, and `load` reads it back.
 """
 
 from __future__ import annotations
@@ -22,10 +23,37 @@ S = TypeVar("S", bound="Artifact")
 
 @dataclass(frozen=True)
 class Artifact(ABC):  # noqa: B024 - abstract by meaning: what is saved is always a final kind of it
-    """Anything that a method returns and a file can hold."""
+    """A result of a method, which can be saved as a JSON file.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.artifacts.scaling import Temperature
+    >>> path = Temperature(1.5).save("calibrator.json")
+    >>> fc.load(path)
+    Temperature(temperature=1.5, warning='')
+    """
 
     def save(self, path: Path | str, privacy: Any = None) -> Path:
-        """Write this artifact to a JSON file, with the privacy statement that it was made under."""
+        """Write this artifact to a JSON file.
+
+        Parameters
+        ----------
+        path
+            The file to write; missing folders are created.
+        privacy
+            The privacy statement of the run that made the artifact (`result.spent`), to be kept beside it.
+
+        Returns
+        -------
+        Path
+            The path of the file.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be written; then nothing is.
+        """
         document = {
             "format": "fedcalib artifact",
             "schema_version": SCHEMA_VERSION,
@@ -36,27 +64,50 @@ class Artifact(ABC):  # noqa: B024 - abstract by meaning: what is saved is alway
 
 
 def load(path: Path | str) -> Any:
-    """Read an artifact that was saved as JSON."""
+    """Read an artifact from a JSON file.
+
+    Parameters
+    ----------
+    path
+        A file that `Artifact.save` or the command line wrote.
+
+    Returns
+    -------
+    Artifact
+        The artifact, of the class that was saved.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, is not an artifact, or was written by a newer version.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> path = fc.Identity("nothing to change").save("identity.json")
+    >>> fc.load(path)
+    Identity(reason='nothing to change')
+    """
     return read_document(path)[0]
 
 
 def read_document(path: Path | str) -> tuple[Any, Any]:
-    """Read an artifact and the privacy record it was saved with."""
-    place = Path(path)
+    """Read an artifact and the privacy statement it was saved with, which may be None."""
+    file = Path(path)
     try:
-        document = wire.parse(place.read_bytes())
+        document = wire.parse(file.read_bytes())
     except OSError as error:
-        raise InputError(f"Expected an artifact in {place}, found: {error.strerror or error}.") from error
+        raise InputError(f"Expected an artifact in {file}, found: {error.strerror or error}.") from error
     except WireError as error:
-        raise InputError(f"Expected an artifact in {place}, found something that is not JSON.") from error
+        raise InputError(f"Expected an artifact in {file}, found something that is not JSON.") from error
     if not isinstance(document, dict) or document.get("format") != "fedcalib artifact":
-        raise InputError(f"Expected an artifact that fedcalib saved in {place}, found another JSON document.")
+        raise InputError(f"Expected an artifact that fedcalib saved in {file}, found another JSON document.")
     if document.get("schema_version") != SCHEMA_VERSION:
         raise InputError(
-            f"Expected schema version {SCHEMA_VERSION} in {place}, found {document.get('schema_version')!r}; "
+            f"Expected schema version {SCHEMA_VERSION} in {file}, found {document.get('schema_version')!r}; "
             "use the version of fedcalib that wrote it."
         )
     artifact = wire.decode(document.get("artifact"), partial(lookup, allowed=None))
     if not isinstance(artifact, Artifact):
-        raise InputError(f"Expected an artifact in {place}, found {type(artifact).__name__}.")
+        raise InputError(f"Expected an artifact in {file}, found {type(artifact).__name__}.")
     return artifact, wire.decode(document.get("privacy"))

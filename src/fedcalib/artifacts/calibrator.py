@@ -1,10 +1,7 @@
-"""Calibrators: maps from a classifier's probabilities to better ones.
+"""Calibrators: maps from a classifier's probabilities to better ones, and the ways to combine them.
 
-Chains: calibrators one after another.
-
-Mixtures: several calibrators, averaged.
-
-A guard for accuracy: whatever a calibrator does, the base model's top class stays on top.
+`Calibrator` is the base of all. `Chain` applies several in turn, `Mixture` averages several, and `KeepTop` applies one
+without changing the model's top class, so that accuracy stays what it was.
 """
 
 from __future__ import annotations
@@ -25,16 +22,42 @@ from fedcalib.types import Floats, Ints
 class Calibrator(Artifact):
     """A map from probabilities to calibrated probabilities; rows always sum to one.
 
-    Call it with probabilities, (n, classes) or the (n,) scores of class 1 of a binary classifier; use `from_logits`
-    for logits. It answers in the shape that it was asked in.
+    Call it with probabilities, of shape (n, classes), or with the scores of class 1 of a binary classifier, of shape
+    (n,); the result has the same shape. Use `from_logits` for logits. A subclass defines `calibrate`.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import Temperature
+    >>> soften = Temperature(2.0)
+    >>> soften([0.1, 0.9]).round(2)
+    array([0.25, 0.75])
+    >>> soften([[0.1, 0.9]]).round(2)
+    array([[0.25, 0.75]])
     """
 
     @abstractmethod
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Map records whose probabilities and logits are both at hand, (n, classes)."""
+        """Calibrated probabilities, shape (n, classes), from the same records' probabilities and logits.
+
+        Parameters
+        ----------
+        probs, logits
+            Probabilities and logits of the same records, each of shape (n, classes).
+        """
 
     def __call__(self, probs: Any) -> Floats:
-        """Calibrate probabilities."""
+        """Calibrate probabilities.
+
+        Parameters
+        ----------
+        probs
+            Probabilities of shape (n, classes), or scores of class 1 of shape (n,).
+
+        Raises
+        ------
+        InputError
+            If values lie outside [0, 1], or the shape is another.
+        """
         values = np.asarray(probs, dtype=np.float64)
         if values.size and not (values.min() >= 0 and values.max() <= 1):
             raise InputError("Expected probabilities between 0 and 1, found others; use from_logits for logits.")
@@ -46,30 +69,41 @@ class Calibrator(Artifact):
         return self.calibrate(values, log_probs(values))
 
     def from_logits(self, logits: Any) -> Floats:
-        """Calibrate logits, (n, classes)."""
+        """Calibrated probabilities from finite logits, both of shape (n, classes)."""
         values = np.asarray(logits, dtype=np.float64)
         if values.ndim != 2 or not np.isfinite(values).all():
             raise InputError(f"Expected finite logits of shape (n, classes), found shape {values.shape}.")
         return self.calibrate(softmax(values), values)
 
     def of(self, records: Records) -> Floats:
-        """Calibrate records in whichever form they came."""
+        """Calibrated probabilities of records, shape (n, classes)."""
         return self.calibrate(np.asarray(records.probs, dtype=np.float64), np.asarray(records.logits, dtype=np.float64))
 
     def over(self, records: Records) -> Records:
-        """Give the same records with calibrated probabilities."""
+        """The same records with calibrated probabilities."""
         return Records(self.of(records), records.labels, False, records.unit, records.extra)
 
 
 @final
 @dataclass(frozen=True)
 class Identity(Calibrator):
-    """The map that changes nothing, and says why."""
+    """The calibrator that changes nothing.
+
+    Parameters
+    ----------
+    reason
+        Why nothing is changed.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.Identity()([0.2, 0.9])
+    array([0.2, 0.9])
+    """
 
     reason: str = ""
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Return the probabilities as they are."""
         return probs
 
 
@@ -77,22 +111,34 @@ UNCHANGED: Final = Identity()
 
 
 def normalised(values: Floats, fallback: Floats) -> Floats:
-    """Scale rows to sum to one; a row without any mass keeps the base model's probabilities."""
+    """Rows divided by their sums; a row of zeros is replaced by the row of `fallback`, the model's probabilities."""
     mass = values.sum(axis=1, keepdims=True)
     empty = ~(mass > 0)
-    shared: Floats = np.where(empty, fallback, values / np.where(empty, 1.0, mass))
-    return shared
+    rows: Floats = np.where(empty, fallback, values / np.where(empty, 1.0, mass))
+    return rows
 
 
 @final
 @dataclass(frozen=True)
 class Chain(Calibrator):
-    """Calibrate by each stage in turn: a later stage sees the probabilities of the one before, and their logarithms."""
+    """Calibrators applied in turn: each takes the probabilities of the one before, and their logarithms as logits.
+
+    Parameters
+    ----------
+    stages
+        The calibrators, in the order in which they are applied.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.artifacts.scaling import Platt, Temperature
+    >>> fc.Chain((Temperature(2.0), Platt(1.0, 0.5)))([0.1, 0.9]).round(2)
+    array([0.35, 0.83])
+    """
 
     stages: tuple[Calibrator, ...]
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Hand the records from stage to stage."""
         for stage in self.stages:
             probs = stage.calibrate(probs, logits)
             logits = log_probs(probs)
@@ -100,7 +146,7 @@ class Chain(Calibrator):
 
 
 def chained(*stages: Calibrator) -> Calibrator:
-    """Put calibrators in a row, with chains unrolled and identities left out unless nothing else is there."""
+    """Calibrators as one chain: nested chains are flattened, and identities are dropped unless nothing else is left."""
     flat: list[Calibrator] = []
     for stage in stages:
         flat.extend(stage.stages if isinstance(stage, Chain) else (stage,))
@@ -113,7 +159,23 @@ def chained(*stages: Calibrator) -> Calibrator:
 @final
 @dataclass(frozen=True)
 class Mixture(Calibrator):
-    """Average what several calibrators say of the same record, by weights that sum to one."""
+    """The weighted average of several calibrators' probabilities.
+
+    Parameters
+    ----------
+    parts
+        The calibrators.
+    weights
+        One weight per calibrator, none negative, with sum 1.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.artifacts.calibrator import Mixture
+    >>> from fedcalib.artifacts.scaling import Temperature
+    >>> Mixture((fc.Identity(), Temperature(2.0)), (0.5, 0.5))([0.1, 0.9]).round(3)
+    array([0.175, 0.825])
+    """
 
     parts: tuple[Calibrator, ...]
     weights: tuple[float, ...]
@@ -121,44 +183,58 @@ class Mixture(Calibrator):
     def __post_init__(self) -> None:
         fitting = len(self.parts) == len(self.weights) >= 1 and all(weight >= 0 for weight in self.weights)
         if not fitting or abs(sum(self.weights) - 1) > 1e-6:
-            raise InputError("Expected one weight a calibrator, all summing to one, found others.")
+            raise InputError("Expected one weight per calibrator, none negative, with sum 1; found others.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Average."""
         mixed: Floats = np.zeros_like(probs, dtype=np.float64)
         for part, weight in zip(self.parts, self.weights, strict=True):
             mixed += weight * part.calibrate(probs, logits)
         return mixed
 
 
-_LEAD = 1e-9  # by how much the top class stays ahead, relative: enough to decide, too little to see
+_TOP_MARGIN = 1e-9  # by how much the top class stays ahead, relative: decides the order and changes nothing else
 
 
 @final
 @dataclass(frozen=True)
 class KeepTop(Calibrator):
-    """Calibrate, and where the top class would change, move to the nearest probabilities for which it does not.
+    """A calibrator that never changes the model's top class, so that accuracy stays what it was.
 
-    Nearest in least squares: the base model's top class and all that overtook it meet at one common value. It depends
-    on the record alone, so it costs no privacy.
+    Where the inner calibrator would change the top class, the result is the nearest probabilities, by least squares,
+    for which it does not: the model's top class and all classes that overtook it get one common value. It depends on
+    the record alone, so it costs no privacy.
+
+    Parameters
+    ----------
+    inner
+        The calibrator to apply.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.artifacts.scaling import VectorScaling
+    >>> shifted = VectorScaling((1.0, 1.0, 1.0), (0.0, 2.0, 0.0))
+    >>> shifted([[0.5, 0.3, 0.2]]).round(2)
+    array([[0.17, 0.76, 0.07]])
+    >>> fc.KeepTop(shifted)([[0.5, 0.3, 0.2]]).round(2)
+    array([[0.47, 0.47, 0.07]])
     """
 
     inner: Calibrator
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Calibrate, then level what overtook."""
         calibrated = self.inner.calibrate(probs, logits)
         top = probs.argmax(axis=1)
         changed = np.flatnonzero(calibrated.argmax(axis=1) != top)
         if not changed.size:
             return calibrated
-        kept: Floats = np.array(calibrated)
-        kept[changed] = _levelled(kept[changed], top[changed])
-        return kept
+        levelled: Floats = np.array(calibrated)
+        levelled[changed] = _levelled(levelled[changed], top[changed])
+        return levelled
 
 
 def _levelled(probs: Floats, top: Ints) -> Floats:
-    """Lower every class above a level to it and raise the top class there, so that rows keep their sum."""
+    """Lower every class above a level to it and raise the top class to it, so that rows keep their sums."""
     rows = np.arange(len(probs))
     own = probs[rows, top]
     others = probs.copy()
@@ -166,8 +242,8 @@ def _levelled(probs: Floats, top: Ints) -> Floats:
     falling = -np.sort(-others, axis=1)[:, :-1]  # (n, classes - 1)
     counts = np.arange(1, falling.shape[1] + 1)
     levels = (own[:, None] + np.cumsum(falling, axis=1)) / (counts + 1)
-    level = levels.max(axis=1)  # averages rise while the next class lies above them, and fall after
+    level = levels.max(axis=1)  # the averages grow as long as the next class lies above them
     out = np.minimum(probs, level[:, None])
-    out[rows, top] = level * (1 + _LEAD)
-    shared: Floats = out / out.sum(axis=1, keepdims=True)
-    return shared
+    out[rows, top] = level * (1 + _TOP_MARGIN)
+    rows_of_sum_one: Floats = out / out.sum(axis=1, keepdims=True)
+    return rows_of_sum_one

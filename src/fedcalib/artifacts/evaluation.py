@@ -1,16 +1,8 @@
-"""What an evaluation found: every metric with an interval, and the tables behind it.
+"""Results of evaluations: metrics with their intervals, and the tables that they were computed from.
 
-What one private count of scores tells about a binary classifier: every metric, every threshold, any time later.
-
-How calibration errors lie over clients.
-
-What a paired comparison of two models found.
-
-How often each class is predicted for each true class.
-
-What one window of time tells about a classifier that is being watched.
-
-A calibrator together with what was measured without it and with it.
+`MetricsReport` is for any classifier; `Curves` holds the score table of a binary one, from which every metric at every
+threshold can be computed later. `ClientErrors`, `Comparison`, `Confusion`, `Review` and `Fitted` are the results of the
+methods that measure single clients, compare two models, count classes, monitor a model, and calibrate and measure.
 """
 
 from __future__ import annotations
@@ -25,8 +17,7 @@ import numpy as np
 from fedcalib.artifacts import Artifact
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
-from fedcalib.estimation import score_rates as table_bins
-from fedcalib.estimation import score_rates as table_rates
+from fedcalib.estimation import score_rates
 from fedcalib.estimation.score_rates import HEADLINE, Bins, Estimates, checked_thresholds
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
 from fedcalib.metrics.intervals import Measured
@@ -40,9 +31,31 @@ from fedcalib.types import Floats
 class MetricsReport(Artifact):
     """Accuracy, calibration and ranking of a classifier over all clients.
 
-    A metric is None where the data or the noise do not allow it; `warnings` says why. `reliability` is the table of the
-    top label (with two classes, of the score), noisy under differential privacy, with the variance of the noise on a
-    count and on a gap.
+    A metric is None where the data or the noise do not allow it; `warnings` says why.
+
+    Parameters
+    ----------
+    reliability
+        Table of the top label (with two classes, of the score); noisy under differential privacy.
+    count_variance, gap_variance
+        Variance of the noise on a count and on a gap of that table.
+    accuracy, ece, cwece, nll, brier, auc
+        Metrics with their intervals: accuracy, expected and class-wise calibration error, log loss, Brier score, AUC.
+    debiased_squared_ece, slope, intercept, observed_expected, smooth_ece
+        Further metrics, without intervals; the slope and the intercept are those of the calibration line.
+    warnings
+        What is missing and why.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(1000)
+    >>> records = fc.Records.of_scores(score, rng.random(1000) < score)
+    >>> report = fc.run(fc.FederatedMetrics(), fc.InProcess(fc.Federation.of([records])), fc.Open()).artifact
+    >>> report.auc.low < report.auc.value < report.auc.high
+    True
     """
 
     reliability: Reliability
@@ -63,29 +76,29 @@ class MetricsReport(Artifact):
 
     @classmethod
     def nothing(cls, reliability: Reliability, count_variance: float, gap_variance: float) -> MetricsReport:
-        """Say that there is nothing to say."""
-        why = "Nothing can be said: the number of records drowns in noise, or there are none."
+        """A report without any metric, for lack of records."""
+        why = "No metric can be computed: there are no records, or no more than the noise alone could produce."
         return cls(reliability, count_variance, gap_variance, warnings=(why,))
 
     def to_json(self) -> dict[str, Any]:
-        """Give the headline metrics by name, with null for what is missing."""
+        """The metrics with intervals by name; None for those that are missing."""
         values = {metric.name: getattr(self, metric.name) for metric in headline()}
         return {name: None if value is None else value.to_json() for name, value in values.items()}
 
 
 def headline() -> tuple[Metric, ...]:
-    """List the metrics of an evaluation in the order of its report's fields."""
+    """The metrics of an evaluation, in the order of its report's fields."""
     known = {metric.name: metric for metric in shown_in("evaluation")}
     return tuple(known[field.name] for field in fields(MetricsReport) if field.name in known)
 
 
-_POINTS = 101  # of a curve with a band; more would cost time and show nothing
+_CURVE_POINTS = 101  # more would take time and look the same
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A ROC or precision-recall curve: one point a threshold, from 1 down to 0, with the band of each rate."""
+    """A ROC or precision-recall curve: one point per threshold, from 1 down to 0, with the interval of each rate."""
 
     threshold: Floats  # (points,)
     x: Estimates  # (points,): false positive rate, or recall
@@ -95,85 +108,104 @@ class Curve:
 @final
 @dataclass(frozen=True, eq=False)
 class Curves(Artifact):
-    """A binary classifier's evaluation. Everything is read off one table, so nothing asked later costs privacy.
+    """The evaluation of a binary classifier: every metric at every threshold, computed from one table of scores.
 
-    Figures come with an interval (95%) that covers sampling, privacy noise and the width of the table's cells. A
-    figure whose denominator drowns in noise is NaN with an interval of everything, and `warnings` says so.
+    Everything is computed from the table, so no metric that is computed later costs further privacy. Metrics have 95%
+    intervals that cover sampling, privacy noise and the width of the table's cells. A metric whose denominator is not
+    above its noise is NaN with the interval [0, 1], and `warnings` says so.
+
+    Parameters
+    ----------
+    table
+        Negatives and positives by cell of the score.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(1000)
+    >>> records = fc.Records.of_scores(score, rng.random(1000) < score)
+    >>> curves = fc.run(fc.ScoreCurves(), fc.InProcess(fc.Federation.of([records])), fc.Open()).artifact
+    >>> round(curves.auc.value, 2), round(curves.recall(0.5).value, 2)
+    (0.83, 0.76)
+    >>> len(curves.roc().threshold)
+    101
     """
 
     table: ScoreTable
 
     def precision(self, threshold: float) -> Measured:
-        """Give the share of positives among records that score at least the threshold."""
-        return _one(table_rates.precision(self.table, checked_thresholds(threshold)))
+        """Fraction of positives among records whose score is at least the threshold."""
+        return _one(score_rates.precision(self.table, checked_thresholds(threshold)))
 
     def recall(self, threshold: float) -> Measured:
-        """Give the share of positives that score at least the threshold."""
-        return _one(table_rates.recall(self.table, checked_thresholds(threshold)))
+        """Fraction of positives whose score is at least the threshold."""
+        return _one(score_rates.recall(self.table, checked_thresholds(threshold)))
 
     def accuracy(self, threshold: float) -> Measured:
-        """Give the share of records on the right side of the threshold."""
-        return _one(table_rates.accuracy(self.table, checked_thresholds(threshold)))
+        """Fraction of records on the right side of the threshold."""
+        return _one(score_rates.accuracy(self.table, checked_thresholds(threshold)))
 
     @cached_property
     def auc(self) -> Measured:
-        """Give the chance that a positive outscores a negative."""
-        return _one(table_rates.area(self.table))
+        """Area under the ROC curve: the probability that a positive outscores a negative."""
+        return _one(score_rates.area(self.table))
 
     def ece(self, bins: int = 15) -> Measured:
-        """Give the expected calibration error of the score, in bins of equal width."""
-        return _one(table_bins.expected_calibration_error(self.table, bins))
+        """Expected calibration error of the score, in bins of equal width."""
+        return _one(score_rates.expected_calibration_error(self.table, bins))
 
     def reliability(self, bins: int = 15) -> Bins:
-        """Give the reliability diagram of the score."""
-        return table_bins.reliability(self.table, bins)
+        """Reliability diagram of the score, in bins of equal width."""
+        return score_rates.reliability(self.table, bins)
 
     def roc(self, thresholds: Any = None) -> Curve:
-        """Trace the true against the false positive rate."""
+        """ROC curve: true against false positive rate, at the given thresholds or at about a hundred of the table's."""
         chosen = self._thresholds(thresholds)
-        across = table_rates.false_positive_rate(self.table, chosen)
-        return Curve(chosen, across, table_rates.recall(self.table, chosen))
+        across = score_rates.false_positive_rate(self.table, chosen)
+        return Curve(chosen, across, score_rates.recall(self.table, chosen))
 
     def pr(self, thresholds: Any = None) -> Curve:
-        """Trace precision against recall."""
+        """Precision-recall curve, at the given thresholds or at about a hundred of the table's."""
         chosen = self._thresholds(thresholds)
-        return Curve(chosen, table_rates.recall(self.table, chosen), table_rates.precision(self.table, chosen))
+        return Curve(chosen, score_rates.recall(self.table, chosen), score_rates.precision(self.table, chosen))
 
     def _thresholds(self, thresholds: Any) -> Floats:
-        """Take the given thresholds, or edges of cells that part the records about evenly, from 1 down to 0."""
+        """The given thresholds, or edges of cells with about equally many records between them, from 1 down to 0."""
         if thresholds is not None:
             return checked_thresholds(thresholds)
         sums = np.concatenate([[0.0], np.cumsum(self.table.nonnegative.sum(axis=0))])
-        places = np.searchsorted(sums, np.linspace(0, 1, _POINTS) * sums[-1])
-        return np.unique(self.table.edges[np.concatenate([[0], places, [self.table.cells]])])[::-1]
+        cells = np.searchsorted(sums, np.linspace(0, 1, _CURVE_POINTS) * sums[-1])
+        return np.unique(self.table.edges[np.concatenate([[0], cells, [self.table.cells]])])[::-1]
 
     @property
     def records(self) -> float:
-        """Count the records, as well as noise allows."""
+        """Number of records; noisy under differential privacy."""
         return float(self.table.totals.sum())
 
     @property
     def positive_rate(self) -> Measured:
-        """Give the share of positives."""
-        found = table_rates.precision(self.table, np.zeros(1))
+        """Fraction of positives among all records."""
+        found = score_rates.precision(self.table, np.zeros(1))
         return _one(found) if self.records > 0 else Measured(float("nan"), 0.0, 1.0)
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Say what the table cannot tell."""
-        said = [
-            f"There are too few {name}, or they drown in noise ({total:.0f}, give or take {doubt:.0f}): "
-            "AUC and all that divides by their number is left out."
+        """What cannot be computed from the table, and why."""
+        found = [
+            f"There are too few {name} for the noise (about {total:.0f}, with a standard deviation of {noise:.0f}): "
+            "AUC and every metric that divides by their number is left out."
             for name, label in (("negatives", NEGATIVE), ("positives", POSITIVE))
             if (total := float(self.table.totals[label]))
-            <= max(DETECTION_Z * (doubt := float(self.table.total_deviations[label])), MIN_RECORDS)
+            <= max(DETECTION_Z * (noise := float(self.table.total_deviations[label])), MIN_RECORDS)
         ]
         if np.count_nonzero(self.table.nonnegative.sum(axis=0)) == 1 and self.table.exact:
-            said.append("All scores lie in one cell: the model does not rank, or the cells are too wide for it.")
-        return tuple(said)
+            found.append("All scores lie in one cell: the model does not rank, or the cells are too wide for it.")
+        return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the headline figures by name, with null for what is missing."""
+        """The main metrics by name; None for those that are missing."""
         known = [metric.name for metric in shown_in("curves") if metric.name in HEADLINE]
         figures = {name: _one(HEADLINE[name](self.table)) for name in known} | {"positive_rate": self.positive_rate}
         return {name: None if np.isnan(found.value) else found.to_json() for name, found in figures.items()}
@@ -186,27 +218,65 @@ def _one(found: Estimates) -> Measured:
 @final
 @dataclass(frozen=True)
 class ClientErrors(Artifact):
-    """The mean over clients of each one's own calibration error, and how far single clients are from it.
+    """The mean and the standard deviation over clients of each client's own calibration error.
 
-    Both are None where noise drowns the clients, or there are none; `warnings` says so.
+    Both are None where there are no clients, or no more than the noise alone could produce; `warnings` says so.
+
+    Parameters
+    ----------
+    mean
+        Mean over clients, with its interval.
+    spread
+        Standard deviation over clients.
+    warnings
+        What is missing and why.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.evaluation import ClientErrors
+    >>> from fedcalib.metrics.intervals import Measured
+    >>> ClientErrors(Measured(0.08, 0.05, 0.11), 0.03).to_json()["spread"]
+    0.03
     """
 
     mean: Measured | None
-    spread: float | None  # standard deviation over clients
+    spread: float | None
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Give both by name, with null for what is missing."""
+        """Both by name; None for what is missing."""
         return {"mean": None if self.mean is None else self.mean.to_json(), "spread": self.spread}
 
 
 @final
 @dataclass(frozen=True)
 class Comparison(Artifact):
-    """Two models on the same records: each one's AUC and accuracy, and the differences with paired intervals.
+    """Two models on the same records: AUC and accuracy of each, and the differences with paired intervals.
 
-    Differences are the model's minus the rival's; an interval that leaves out zero tells them apart. Where noise drowns
-    a class, figures are NaN with intervals of everything, and `warnings` says so.
+    Where a class has no more records than its noise alone could produce, metrics are NaN with the widest interval, and
+    `warnings` says so.
+
+    Parameters
+    ----------
+    auc, rival_auc, accuracy, rival_accuracy
+        Metrics of the model and of its rival.
+    auc_difference, accuracy_difference
+        The model's minus the rival's. The models differ significantly where the interval does not contain zero.
+    threshold
+        Score from which on a record counts as predicted positive.
+    warnings
+        What is missing and why.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(2000)
+    >>> records = fc.Records.of_scores(score, rng.random(2000) < score, rival=rng.random(2000))
+    >>> found = fc.run(fc.CompareModels(), fc.InProcess(fc.Federation.of([records])), fc.Open()).artifact
+    >>> found.auc_difference.low > 0
+    True
     """
 
     auc: Measured
@@ -219,7 +289,7 @@ class Comparison(Artifact):
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Give every figure by name, with null for what is missing."""
+        """Every metric by name; None for those that are missing."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         figures = {name: value for name, value in values.items() if isinstance(value, Measured)}
         return {name: None if np.isnan(found.value) else found.to_json() for name, found in figures.items()}
@@ -228,7 +298,21 @@ class Comparison(Artifact):
 @final
 @dataclass(frozen=True)
 class Confusion(Artifact):
-    """Counts of predicted (rows) by true (columns) classes, perhaps noisy, with the variance of their noise."""
+    """Counts of records by predicted class (rows) and true class (columns).
+
+    Parameters
+    ----------
+    counts
+        One row per predicted class; noisy under differential privacy.
+    noise
+        Variance of the noise on a count.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.evaluation import Confusion
+    >>> Confusion(((40.0, 10.0), (5.0, 45.0))).counts[1]
+    (5.0, 45.0)
+    """
 
     counts: tuple[tuple[float, ...], ...]
     noise: float = 0.0
@@ -244,9 +328,18 @@ class Confusion(Artifact):
 @final
 @dataclass(frozen=True, eq=False)
 class Review(Artifact):
-    """A window's metrics as the model says and as was served, and a calibrator for windows to come.
+    """What monitoring found in one window of time.
 
-    `estimate` is what accuracy was expected to be, judged without labels by the served confidence.
+    Parameters
+    ----------
+    metrics
+        Metrics of the model's own probabilities.
+    estimate
+        Expected accuracy, estimated without labels from the confidence that was served.
+    served
+        Metrics of the probabilities that were served, where a calibrator was in use.
+    calibrator
+        A calibrator fitted to this window, for the windows that follow.
     """
 
     metrics: MetricsReport
@@ -258,7 +351,15 @@ class Review(Artifact):
 @final
 @dataclass(frozen=True, eq=False)
 class Fitted(Artifact):
-    """A calibrator, and the metrics of the same records before and after it."""
+    """A calibrator, and the metrics of the same records before and after it.
+
+    Parameters
+    ----------
+    calibrator
+        The calibrator.
+    before, after
+        Metrics on held-out records without it and with it.
+    """
 
     calibrator: Calibrator
     before: MetricsReport

@@ -1,6 +1,7 @@
-"""A Gaussian for each class's features: what federated sums tell about them, and no record.
+"""Gaussian models: one of each class's features, and one of a network's weights.
 
-A posterior over a network's weights, which predicts by averaging over draws from it.
+`ClassGaussians` holds the mean and covariance of each class's features, from federated sums. `WeightPosterior` is a
+posterior over a network's weights, which predicts by averaging over samples from it.
 """
 
 from __future__ import annotations
@@ -23,22 +24,47 @@ from fedcalib.types import Array, Bools, Floats, Ints
 @final
 @dataclass(frozen=True, eq=False)
 class ClassGaussians(Artifact):
-    """Each class's count, mean and covariance, exactly as the sums give them; `shrunk` makes them fit to draw from.
+    """Count, mean and covariance of each class's features.
 
-    A class of fewer than one record has no mean, one of fewer than two no covariance: both are zero here. `noise` is
-    the variance of privacy noise in an entry of each class's sum of products, 0 when exact.
+    They are exactly what the sums give; take `shrunk` before sampling. A class of fewer than one record has no mean,
+    one of fewer than two no covariance: both are zero here.
+
+    Parameters
+    ----------
+    counts
+        Records per class, shape (classes,).
+    means
+        Shape (classes, features).
+    covariances
+        Shape (classes, features, features), or (classes, features) where only variances are known.
+    noise
+        Variance of the privacy noise in an entry of each class's sum of products, shape (classes,); 0 if exact.
+    representation
+        How features were transformed before they were summed.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat([0, 1], 500)
+    >>> features = rng.normal(size=(1000, 2)) + 2 * labels[:, None]
+    >>> records = fc.Records.of_logits(np.zeros((1000, 2)), labels, features=features)
+    >>> found = fc.run(fc.methods.FeatureGaussians(), fc.InProcess(fc.Federation.of([records])), fc.Open()).artifact
+    >>> (found.means[1] - found.means[0]).round()
+    array([2., 2.])
     """
 
-    counts: Floats  # (classes,)
-    means: Floats  # (classes, features)
-    covariances: Floats  # (classes, features, features), or (classes, features) where only variances are known
-    noise: Floats  # (classes,)
+    counts: Floats
+    means: Floats
+    covariances: Floats
+    noise: Floats
     representation: Representation = Representation()
 
     def __post_init__(self) -> None:
         classes, features = self.means.shape
         if self.covariances.shape not in ((classes, features, features), (classes, features)):
-            raise InputError(f"Expected a covariance a class, found shape {self.covariances.shape}.")
+            raise InputError(f"Expected one covariance per class, found shape {self.covariances.shape}.")
 
     @classmethod
     def of_sums(
@@ -51,84 +77,95 @@ class ClassGaussians(Artifact):
         shift: Floats,
         representation: Representation,
     ) -> ClassGaussians:
-        """Turn counts, sums and sums of products (or of squares) about `shift` into means and covariances."""
+        """Means and covariances from counts, sums and sums of products (or of squares) of features minus `shift`."""
         full = seconds.ndim == 3
         present = counts >= 0.5
-        some, most = np.where(present, counts, 1.0), np.where(counts >= 1.5, counts, np.inf)
-        off = np.where(present[:, None], sums / some[:, None], 0.0)
-        outer = off[:, :, None] * off[:, None, :] if full else off**2
-        along = (-1, 1, 1) if full else (-1, 1)
-        spread = (seconds - some.reshape(along) * outer) / (most - 1).reshape(along)
-        return cls(counts, np.where(present[:, None], off + shift, 0.0), spread, noise, representation)
+        divisor, divisor_of_seconds = np.where(present, counts, 1.0), np.where(counts >= 1.5, counts, np.inf)
+        centred = np.where(present[:, None], sums / divisor[:, None], 0.0)
+        outer = centred[:, :, None] * centred[:, None, :] if full else centred**2
+        shape = (-1, 1, 1) if full else (-1, 1)
+        covariances = (seconds - divisor.reshape(shape) * outer) / (divisor_of_seconds - 1).reshape(shape)
+        return cls(counts, np.where(present[:, None], centred + shift, 0.0), covariances, noise, representation)
 
     @property
     def present(self) -> Bools:
-        """Say which classes have a mean."""
+        """Which classes have a mean, shape (classes,)."""
         return self.counts >= 0.5
 
     def shrunk(self, least: float = 0.05) -> ClassGaussians:
-        """Draw covariances together: each class toward all classes', and that toward a multiple of the identity.
+        """Shrunken covariances: each class toward the pooled one, and the pooled one toward a multiple of the identity.
 
-        Each counts by how far it stands out from what it is drawn to, beside how far chance and privacy noise alone
-        would have taken it (Ledoit and Wolf 2004). Eigenvalues below what noise may make of zero are lifted to that,
-        so that no direction looks sharper than it was measured; the least is a hundred-millionth of the largest.
+        The weight of an estimate is the part of its squared distance from the target that sampling and privacy noise do
+        not explain (Ledoit and Wolf 2004). Eigenvalues below the largest that noise alone produces are raised to it, so
+        that no direction has less variance than could be measured; none is below a hundred-millionth of the largest.
+
+        Parameters
+        ----------
+        least
+            Least weight of the identity in the pooled covariance.
         """
-        worth = np.where(self.counts >= 1.5, self.counts - 1, 0.0)
-        pooled = np.tensordot(worth, self.covariances, 1) / max(worth.sum(), 1.0)
+        freedom = np.where(self.counts >= 1.5, self.counts - 1, 0.0)
+        pooled = np.tensordot(freedom, self.covariances, 1) / max(freedom.sum(), 1.0)
         typical = max(_trace(pooled) / len(pooled), 1e-12)
-        even, everyone = typical * _identity(pooled), max(float(self.counts.sum()), 1.0)
-        share = max(
-            least, 1 - self._trust(pooled - even, pooled, max(worth.sum(), 1.0), self.noise.sum() / everyone**2)
+        isotropic, records = typical * _identity(pooled), max(float(self.counts.sum()), 1.0)
+        pooled_noise = self.noise.sum() / records**2
+        identity_weight = max(
+            least, 1 - self._weight(pooled - isotropic, pooled, max(freedom.sum(), 1.0), pooled_noise)
         )
-        base = (1 - share) * pooled + share * even
+        target = (1 - identity_weight) * pooled + identity_weight * isotropic
         noise = self.noise / np.maximum(self.counts, 1.0) ** 2
-        own = np.array(
+        weight = np.array(
             [
-                self._trust(each - base, base, records, own_noise) if records else 0.0
-                for each, records, own_noise in zip(self.covariances, worth, noise, strict=True)
+                self._weight(covariance - target, target, degrees, class_noise) if degrees else 0.0
+                for covariance, degrees, class_noise in zip(self.covariances, freedom, noise, strict=True)
             ]
         )
-        mixed = base + own.reshape(-1, *[1] * pooled.ndim) * (self.covariances - base)
-        floor = own * self._swing(noise) + (1 - own) * (1 - share) * self._swing(self.noise.sum() / everyone**2)
-        lifted = _lifted(mixed, np.maximum(floor, 1e-8 * typical))
-        return ClassGaussians(self.counts, self.means, lifted, self.noise, self.representation)
+        mixed = target + weight.reshape(-1, *[1] * pooled.ndim) * (self.covariances - target)
+        floor = weight * self._noise_eigenvalue(noise)
+        floor = floor + (1 - weight) * (1 - identity_weight) * self._noise_eigenvalue(pooled_noise)
+        raised = _raised(mixed, np.maximum(floor, 1e-8 * typical))
+        return ClassGaussians(self.counts, self.means, raised, self.noise, self.representation)
 
-    def _trust(self, apart: Floats, like: Floats, records: float, noise: float) -> float:
-        """Say how much of a covariance's distance from another is more than chance and noise make, from 0 to 1."""
-        features = len(like)
-        full = like.ndim == 2
-        chance = (_trace(like) ** 2 + float(np.sum(like**2)) if full else 2 * float(np.sum(like**2))) / records
-        blurred = noise * (features * (features + 1) / 2 if full else features)
-        return float(np.clip(1 - (chance + blurred) / max(float(np.sum(apart**2)), 1e-300), 0.0, 1.0))
+    def _weight(self, difference: Floats, target: Floats, freedom: float, noise: float) -> float:
+        """Part of the squared distance from the target that sampling and noise do not explain, from 0 to 1."""
+        features = len(target)
+        full = target.ndim == 2
+        squares = float(np.sum(target**2))
+        sampling = (_trace(target) ** 2 + squares if full else 2 * squares) / freedom
+        privacy = noise * (features * (features + 1) / 2 if full else features)
+        return float(np.clip(1 - (sampling + privacy) / max(float(np.sum(difference**2)), 1e-300), 0.0, 1.0))
 
-    def _swing(self, noise: Floats | float) -> Floats:
-        """Say how large an eigenvalue noise alone makes: sqrt(2 d) deviations of an entry of a random matrix."""
+    def _noise_eigenvalue(self, noise: Floats | float) -> Floats:
+        """Largest eigenvalue of noise alone: sqrt(2 d) standard deviations of an entry of a random matrix."""
         width = 2 * self.means.shape[1] if self.covariances.ndim == 3 else 4
-        swing: Floats = np.sqrt(width * np.asarray(noise))
-        return swing
+        largest: Floats = np.sqrt(width * np.asarray(noise))
+        return largest
 
     def sample(self, counts: Ints, rng: np.random.Generator) -> tuple[Floats, Ints]:
-        """Draw so many virtual features of each class, with their labels; absent classes give none."""
+        """Sample `counts` features of each class, with their labels; classes without a mean have none."""
         features, labels = [], []
         for label in np.flatnonzero(self.present):
-            chance = rng.normal(size=(int(counts[label]), self.means.shape[1]))
-            features.append(self.means[label] + chance @ _root(self.covariances[label]))
-            labels.append(np.full(len(chance), label))
+            normal = rng.normal(size=(int(counts[label]), self.means.shape[1]))
+            features.append(self.means[label] + normal @ _root(self.covariances[label]))
+            labels.append(np.full(len(normal), label))
         if not features:
             return np.zeros((0, self.means.shape[1])), np.zeros(0, dtype=np.int64)
         return np.concatenate(features), np.concatenate(labels)
 
     def closed_form(self, *, balanced: bool = False) -> Head:
-        """Give the head that Gaussians of one common covariance make optimal: linear discriminant analysis."""
-        worth = np.where(self.present, self.counts, 0.0)
-        pooled = np.tensordot(worth, self.covariances, 1) / max(worth.sum(), 1.0)
+        """Linear discriminant analysis: the optimal head if all classes have the same covariance.
+
+        With `balanced`, all classes have the same prior probability instead of their proportions.
+        """
+        records = np.where(self.present, self.counts, 0.0)
+        pooled = np.tensordot(records, self.covariances, 1) / max(records.sum(), 1.0)
         if pooled.ndim == 1:
             matrix = self.means / np.maximum(pooled, 1e-300)
         else:
             matrix = np.linalg.lstsq(pooled, self.means.T, rcond=1e-12)[0].T
-        prior = np.where(balanced, 1.0, worth / max(worth.sum(), 1e-300))
+        prior = np.where(balanced, 1.0, records / max(records.sum(), 1e-300))
         shift = np.log(np.maximum(prior, 1e-12)) - np.sum(matrix * self.means, axis=1) / 2
-        lowest = shift.min() - 50.0  # a class that nobody has is never preferred
+        lowest = shift.min() - 50.0  # a class without records is never preferred
         return Head(
             np.where(self.present[:, None], matrix, 0.0), np.where(self.present, shift, lowest), self.representation
         )
@@ -142,20 +179,20 @@ def _identity(like: Floats) -> Floats:
     return np.eye(len(like)) if like.ndim == 2 else np.ones(len(like))
 
 
-def _lifted(covariances: Floats, floor: Floats) -> Floats:
-    """Lift eigenvalues that noise or rounding left too low, class by class."""
+def _raised(covariances: Floats, floor: Floats) -> Floats:
+    """Raise eigenvalues below the floor to it, class by class."""
     if covariances.ndim == 2:
         least = np.maximum(floor[:, None], 1e-8 * covariances.max(axis=1, keepdims=True))
         higher: Floats = np.maximum(covariances, least)
         return higher
     values, vectors = np.linalg.eigh((covariances + covariances.transpose(0, 2, 1)) / 2)
     values = np.maximum(values, np.maximum(floor[:, None], 1e-8 * values[:, -1:]))
-    lifted: Floats = (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return lifted
+    raised: Floats = (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return raised
 
 
 def _root(covariance: Floats) -> Floats:
-    """Give a matrix whose square is the covariance."""
+    """The symmetric square root of a covariance."""
     if covariance.ndim == 1:
         return np.diag(np.sqrt(np.maximum(covariance, 0)))
     values, vectors = np.linalg.eigh(covariance)
@@ -166,17 +203,50 @@ def _root(covariance: Floats) -> Floats:
 @final
 @dataclass(frozen=True, eq=False)
 class WeightPosterior(Scorer):
-    """A Gaussian over weights with precision diag(e) - V V^T, widened by how much clients disagree.
+    """A Gaussian posterior over a network's weights; predictions average the probabilities of samples from it.
 
-    `scatter` is a variance that is added for disagreement, `scale` multiplies the standard deviation; predictions
-    average the probabilities of `samples` draws.
+    The precision matrix is diag(e) - V V^T; a variance for the disagreement of clients is added.
+
+    Parameters
+    ----------
+    network
+        The architecture.
+    mean
+        Mean of the weights, shape (size,).
+    precision
+        The diagonal e, shape (size,).
+    factors
+        The matrix V, shape (size, rank).
+    scatter
+        Variance that is added for the disagreement of clients, shape (size,).
+    scale
+        Factor of the standard deviation, at least 0.
+    samples
+        How many samples predictions average over.
+    seed
+        Seed of those samples.
+    column
+        The column of the records that holds the inputs; None if the scores themselves are the inputs.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> from fedcalib.artifacts.gaussians import WeightPosterior
+    >>> network = fc.training.SoftmaxRegression(3, 2)
+    >>> size = network.trainable
+    >>> posterior = WeightPosterior(network, np.zeros(size), np.full(size, 4.0), np.zeros((size, 0)), np.zeros(size))
+    >>> float(posterior.variance[0])
+    0.25
+    >>> posterior.probs(np.ones((5, 3))).shape
+    (5, 2)
     """
 
     network: Network
-    mean: Floats  # (size,)
-    precision: Floats  # (size,): e
-    factors: Floats  # (size, rank): V
-    scatter: Floats  # (size,)
+    mean: Floats
+    precision: Floats
+    factors: Floats
+    scatter: Floats
     scale: float = 1.0
     samples: int = 30
     seed: int = 0
@@ -190,36 +260,36 @@ class WeightPosterior(Scorer):
 
     @property
     def variance(self) -> Floats:
-        """Give each weight's variance, (size,)."""
-        own = 1 / self.precision
+        """Variance of each weight, shape (size,)."""
+        posterior = 1 / self.precision
         if self.factors.shape[1]:
             half = self._low_rank()
-            own = own + np.einsum("ij,ij->i", half, half)
-        spread: Floats = self.scale**2 * (own + self.scatter)
-        return spread
+            posterior = posterior + np.einsum("ij,ij->i", half, half)
+        variance: Floats = self.scale**2 * (posterior + self.scatter)
+        return variance
 
     def sample(self, count: int, rng: np.random.Generator) -> Floats:
-        """Draw weights, (count, size)."""
+        """Samples of the weights, shape (count, size)."""
         size = len(self.mean)
-        off = rng.normal(size=(count, size)) * np.sqrt(1 / self.precision + self.scatter)
+        deviations = rng.normal(size=(count, size)) * np.sqrt(1 / self.precision + self.scatter)
         if self.factors.shape[1]:
-            off += rng.normal(size=(count, self.factors.shape[1])) @ self._low_rank().T
-        drawn: Floats = self.mean + self.scale * off
-        return drawn
+            deviations += rng.normal(size=(count, self.factors.shape[1])) @ self._low_rank().T
+        samples: Floats = self.mean + self.scale * deviations
+        return samples
 
     def _low_rank(self) -> Floats:
-        """Give B with covariance diag(1/e) + B B^T, (size, rank)."""
+        """The matrix B of the covariance diag(1/e) + B B^T, shape (size, rank)."""
         root = np.linalg.cholesky(core(self.precision, self.factors))
         half: Floats = np.linalg.solve(root, (self.factors / self.precision[:, None]).T).T
         return half
 
     @property
     def point(self) -> Trained:
-        """Give the network at the mean weights."""
+        """The network at the mean weights."""
         return Trained(self.network, self.mean, self.column)
 
     def probs(self, inputs: Array) -> Floats:
-        """Average predicted probabilities over draws, (n, classes)."""
+        """Predicted probabilities, averaged over samples of the weights, shape (n, classes)."""
         rng = np.random.default_rng(self.seed)
         total: Floats = np.zeros(1)
         for _ in range(self.samples):
@@ -229,16 +299,16 @@ class WeightPosterior(Scorer):
         return averaged
 
     def over(self, records: Records) -> Records:
-        """Score records with averaged probabilities."""
+        """The same records with averaged probabilities."""
         probs = self.probs(inputs_of(records, self.column))
         return Records(probs, records.labels, False, records.unit, records.extra)
 
     def scaled(self, scale: float) -> WeightPosterior:
-        """Multiply the standard deviation."""
+        """The same posterior with this factor of its standard deviation."""
         return replace(self, scale=scale)
 
     def tuned(self, records: Records, scales: Sequence[float] = (0.0, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0)) -> WeightPosterior:
-        """Choose the scale with the least log loss on held-out records."""
+        """The same posterior with the scale of least log loss on held-out records."""
         from fedcalib.metrics import nll
 
         return min(

@@ -1,8 +1,8 @@
-"""Logit offsets: each class's log-odds moved by what its cell calls for.
+"""Calibrators that add to logits or log-odds.
 
-Logit shifts: each class's logit moved by what its cell calls for, all classes giving way together.
-
-Label shift: what a client's own mix of classes adds to a calibrator that was made for everybody.
+`LogitOffsets` moves the log-odds of each class by itself and normalises; `LogitShifts` moves the logits, so that the
+softmax takes from all other classes what one class gains. Both look the amount up by cell of the class's log-odds.
+`LabelShift` adapts a calibrator to how common each class is at one client.
 """
 
 from __future__ import annotations
@@ -24,7 +24,21 @@ from fedcalib.types import Floats
 @final
 @dataclass(frozen=True)
 class LogitOffsets(Calibrator):
-    """Add `table[j][cell]` to the log-odds of class j, then normalise; cells are equal steps on [-reach, reach]."""
+    """Add an offset to each class's log-odds, by cell of the log-odds, and normalise.
+
+    Parameters
+    ----------
+    table
+        `table[j][m]` is added to the log-odds of class j in cell m; one row per class.
+    reach
+        The cells have equal width on [-reach, reach]; log-odds beyond belong to the outer cells.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.LogitOffsets(((0.0, -1.0), (0.0, -1.0)), 8.0)([[0.1, 0.9]]).round(3)
+    array([[0.115, 0.885]])
+    """
 
     table: tuple[tuple[float, ...], ...]
     reach: float
@@ -32,10 +46,11 @@ class LogitOffsets(Calibrator):
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.table}
         if len(widths) != 1 or 0 in widths or not all(map(isfinite, sum(self.table, ()))) or not self.reach > 0:
-            raise InputError("Expected a finite offset a class and cell, as many cells a class, and a reach above 0.")
+            raise InputError(
+                "Expected one finite offset per class and cell, equally many cells per class, and a reach above 0."
+            )
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Move and normalise."""
         table = np.array(self.table)
         if probs.shape[1] != len(table):
             raise InputError(f"Expected {len(table)} classes, found {probs.shape[1]}.")
@@ -47,7 +62,21 @@ class LogitOffsets(Calibrator):
 @final
 @dataclass(frozen=True)
 class LogitShifts(Calibrator):
-    """Add `table[j][cell]` to the logit of class j; cells are equal steps of its log-odds on [-reach, reach]."""
+    """Add a shift to each class's logit, by cell of its log-odds.
+
+    Parameters
+    ----------
+    table
+        `table[j][m]` is added to the logit of class j in cell m of its log-odds; one row per class.
+    reach
+        The cells have equal width on [-reach, reach]; log-odds beyond belong to the outer cells.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.LogitShifts(((0.0, 0.0), (0.0, -1.0)), 8.0)([[0.1, 0.9]]).round(3)
+    array([[0.232, 0.768]])
+    """
 
     table: tuple[tuple[float, ...], ...]
     reach: float
@@ -55,10 +84,11 @@ class LogitShifts(Calibrator):
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.table}
         if len(widths) != 1 or 0 in widths or not all(map(isfinite, sum(self.table, ()))) or not self.reach > 0:
-            raise InputError("Expected a finite shift a class and cell, as many cells a class, and a reach above 0.")
+            raise InputError(
+                "Expected one finite shift per class and cell, equally many cells per class, and a reach above 0."
+            )
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Move, and let the softmax share the rest."""
         table = np.array(self.table)
         if probs.shape[1] != len(table):
             raise InputError(f"Expected {len(table)} classes, found {probs.shape[1]}.")
@@ -69,7 +99,20 @@ class LogitShifts(Calibrator):
 @final
 @dataclass(frozen=True)
 class LabelShares(Artifact):
-    """How common each class is among everybody's records, summing to one."""
+    """The proportion of each class among all clients' records.
+
+    Parameters
+    ----------
+    shares
+        One proportion per class, each above 0, with sum 1.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> fc.LabelShares.of_counts(np.array([300.0, 100.0])).shares
+    (0.749..., 0.250...)
+    """
 
     shares: tuple[float, ...]
 
@@ -78,19 +121,34 @@ class LabelShares(Artifact):
 
     @classmethod
     def of_counts(cls, counts: Floats) -> LabelShares:
-        """Turn counts, perhaps noisy, into shares; no class is taken to be impossible."""
-        held = np.maximum(np.nan_to_num(np.asarray(counts, dtype=np.float64)), 0.0)
-        held = held + max(float(held.sum()), 1.0) * 1e-3 / len(held)
-        return cls(tuple((held / held.sum()).tolist()))
+        """Proportions from counts, which may be noisy; a thousandth is divided among all classes, so none is zero."""
+        records = np.maximum(np.nan_to_num(np.asarray(counts, dtype=np.float64)), 0.0)
+        records = records + max(float(records.sum()), 1.0) * 1e-3 / len(records)
+        return cls(tuple((records / records.sum()).tolist()))
 
 
 @final
 @dataclass(frozen=True)
 class LabelShift(Calibrator):
-    """Calibrate as everybody does, then weigh each class by how much more common it is at this client.
+    """Calibrate with a common calibrator, then multiply each class by how much more common it is at this client.
 
-    It is made by a client, of its own labels, for its own use; nothing leaves it, so it costs no privacy. It holds the
-    client's mix of classes, so treat it as the client's data.
+    A client makes it from its own labels for its own use; nothing is sent, so it costs no privacy. It contains the
+    client's proportions of classes, so treat it as the client's data.
+
+    Parameters
+    ----------
+    inner
+        The common calibrator.
+    own, overall
+        Proportions of the classes at this client and among all clients.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> overall = fc.LabelShares((0.5, 0.5))
+    >>> records = fc.Records.of_scores([0.5] * 10, [1] * 8 + [0] * 2)
+    >>> fc.LabelShift.local(records, overall)([0.5]).round(2)
+    array([0.65])
     """
 
     inner: Calibrator
@@ -101,13 +159,28 @@ class LabelShift(Calibrator):
         _check(self.own)
         _check(self.overall)
         if len(self.own) != len(self.overall):
-            raise InputError(f"Expected as many own as overall shares, found {len(self.own)} and {len(self.overall)}.")
+            raise InputError(
+                f"Expected as many own as overall proportions, found {len(self.own)} and {len(self.overall)}."
+            )
 
     @classmethod
     def local(
         cls, records: Records, overall: LabelShares, calibrator: Calibrator | None = None, strength: float = 10.0
     ) -> LabelShift:
-        """Take a client's labels as seen, with `strength` records of the overall mix added for absent classes."""
+        """A client's calibrator for its own use.
+
+        Parameters
+        ----------
+        records
+            The client's labelled records.
+        overall
+            Proportions of the classes among all clients.
+        calibrator
+            The common calibrator; without one, only the proportions are adapted.
+        strength
+            How many records of the overall proportions to add to the client's, above 0. They keep classes that the
+            client has not seen possible.
+        """
         if not strength > 0:
             raise InputError(f"Expected a strength above 0, found {strength}.")
         counts = np.bincount(records.labels, minlength=len(overall.shares))
@@ -117,7 +190,6 @@ class LabelShift(Calibrator):
         return cls(calibrator or Identity(), tuple(own.tolist()), overall.shares)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Weigh and normalise."""
         if probs.shape[1] != len(self.own):
             raise InputError(f"Expected {len(self.own)} classes, found {probs.shape[1]}.")
         calibrated = self.inner.calibrate(probs, logits)
@@ -126,4 +198,4 @@ class LabelShift(Calibrator):
 
 def _check(shares: tuple[float, ...]) -> None:
     if len(shares) < 2 or not all(isfinite(share) and share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-        raise InputError("Expected shares above 0 that sum to one, two at least, found others.")
+        raise InputError("Expected at least two proportions above 0 with sum 1, found others.")

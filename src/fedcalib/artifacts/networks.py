@@ -1,10 +1,7 @@
 """Scorers: classifiers that clients can run on their own records.
 
-A trained network: which one, and its weights.
-
-Several classifiers whose probabilities are averaged.
-
-A linear head: the last layer of a classifier, on features that anybody may have computed.
+`Trained` is a network with its weights, `Ensemble` averages several of them, and `Head` is a linear layer on features
+that were computed before, after the transformation that a `Representation` describes.
 """
 
 from __future__ import annotations
@@ -27,24 +24,45 @@ from fedcalib.types import Array, Floats
 
 @dataclass(frozen=True, eq=False)
 class Scorer(Artifact):
-    """A classifier: it gives records new scores, from columns beside the old ones."""
+    """A classifier that computes the scores of records from their other columns, such as inputs or features."""
 
     @abstractmethod
     def over(self, records: Records) -> Records:
-        """Give the same records with this classifier's scores."""
+        """The same records with this classifier's scores."""
 
     def across(self, federation: Federation) -> Federation:
-        """Let every client score its own records."""
+        """The same federation, with every client's records scored by this classifier."""
         return Federation(self.over(federation.records), federation.offsets, federation.names)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Trained(Scorer):
-    """A network with its weights; scores come as logits, with the last layer's features beside them."""
+    """A network with its weights; its scores are logits, and the last layer's features are kept beside them.
+
+    Parameters
+    ----------
+    network
+        The architecture.
+    weights
+        All weights as one vector, shape (size,).
+    column
+        The column of the records that holds the inputs; None if the scores themselves are the inputs.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> from fedcalib.artifacts.networks import Trained
+    >>> network = fc.training.SoftmaxRegression(3, 2)
+    >>> trained = Trained(network, network.start(0))
+    >>> records = fc.Records.of_logits(np.zeros((4, 2)), [0, 1, 0, 1], inputs=np.ones((4, 3)))
+    >>> trained.over(records).logits.shape
+    (4, 2)
+    """
 
     network: Network
-    weights: Floats  # (size,)
+    weights: Floats
     column: str | None = "inputs"
 
     def __post_init__(self) -> None:
@@ -52,23 +70,23 @@ class Trained(Scorer):
             raise InputError("Expected finite weights, found NaN or infinity; train with a smaller rate or clip.")
 
     def logits(self, inputs: Array) -> Floats:
-        """Score inputs, (n, classes)."""
+        """Logits of inputs, shape (n, classes)."""
         return self.network.session(self.weights).logits(inputs)
 
     def features(self, inputs: Array) -> Floats:
-        """Give what the last linear layer is fed, (n, features)."""
+        """Inputs of the last linear layer, shape (n, features)."""
         return self.network.session(self.weights).features(inputs)
 
     def over(self, records: Records) -> Records:
-        """Score records and put their features beside."""
+        """The same records with logits, and a column of features."""
         logits, features = self.network.session(self.weights).scores(inputs_of(records, self.column))
         extra: Mapping[str, Array] = {**records.extra, "features": features}
         return Records(logits.astype(np.float64, copy=False), records.labels, True, records.unit, extra)
 
     @property
     def head(self) -> Head:
-        """Give the last linear layer as a classifier of features."""
-        matrix, shift = (self.weights[place].astype(np.float64) for place in self.network.head)
+        """The last linear layer, as a classifier of features."""
+        matrix, shift = (self.weights[part].astype(np.float64) for part in self.network.head)
         classes = self.network.outputs
         head = Head(matrix.reshape(classes, -1), shift if len(shift) else np.zeros(classes))
         return head.normalised if self.network.unit else head
@@ -77,7 +95,23 @@ class Trained(Scorer):
 @final
 @dataclass(frozen=True, eq=False)
 class Ensemble(Scorer):
-    """Networks whose probabilities are averaged, by shares that sum to one; each is needed to predict."""
+    """Networks whose probabilities are averaged; all of them are needed to predict.
+
+    Parameters
+    ----------
+    members
+        The networks.
+    shares
+        One weight per member, none negative, with sum 1.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.artifacts.networks import Ensemble, Trained
+    >>> network = fc.training.SoftmaxRegression(3, 2)
+    >>> Ensemble.of((Trained(network, network.start(0)), Trained(network, network.start(1))), (300, 100)).shares
+    (0.75, 0.25)
+    """
 
     members: tuple[Trained, ...]
     shares: tuple[float, ...]
@@ -85,16 +119,16 @@ class Ensemble(Scorer):
     def __post_init__(self) -> None:
         fine = all(isfinite(share) and share >= 0 for share in self.shares)
         if not self.members or len(self.members) != len(self.shares) or not fine or abs(sum(self.shares) - 1) > 1e-9:
-            raise InputError("Expected a share for each member, none negative, summing to one, found others.")
+            raise InputError("Expected one weight per member, none negative, with sum 1; found others.")
 
     @classmethod
     def of(cls, members: tuple[Trained, ...], sizes: tuple[float, ...] | None = None) -> Ensemble:
-        """Average all alike, or by sizes."""
+        """An ensemble with equal weights, or with weights in proportion to sizes, such as numbers of records."""
         sized = np.ones(len(members)) if sizes is None else np.asarray(sizes, dtype=np.float64)
         return cls(members, tuple((sized / sized.sum()).tolist()))
 
     def over(self, records: Records) -> Records:
-        """Score records with averaged probabilities."""
+        """The same records with averaged probabilities."""
         probs = np.zeros((len(records), records.classes))
         for member, share in zip(self.members, self.shares, strict=True):
             probs += share * member.over(records).probs
@@ -104,10 +138,22 @@ class Ensemble(Scorer):
 @final
 @dataclass(frozen=True)
 class Representation:
-    """What is done to features before anything else: a power for each (Tukey), then perhaps unit length.
+    """How features are transformed before use: a power of each (Tukey), then optionally unit length.
 
-    A power of 0.5 makes what a rectifier leaves more like a Gaussian; signs are kept. Without a column the logits are
-    the features.
+    Parameters
+    ----------
+    column
+        The column of the records that holds the features; None if the logits are the features.
+    power
+        Exponent above 0 and at most 1; signs are kept. 0.5 makes the outputs of a rectifier more like a Gaussian.
+    unit
+        Whether each record's features are scaled to unit length.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.networks import Representation
+    >>> Representation(power=0.5).apply([[4.0, -9.0]])
+    array([[ 2., -3.]])
     """
 
     column: str | None = "features"
@@ -119,7 +165,7 @@ class Representation:
             raise InputError(f"Expected a power above 0 and at most 1, found {self.power}.")
 
     def of(self, records: Records) -> Floats:
-        """Read and represent the features of records, (n, features)."""
+        """Transformed features of records, shape (n, features)."""
         if self.column is None:
             return self.apply(records.logits)
         if self.column not in records.extra:
@@ -130,7 +176,7 @@ class Representation:
         return self.apply(records.extra[self.column])
 
     def apply(self, features: Any) -> Floats:
-        """Represent features, (n, features)."""
+        """Transformed features, shape (n, features)."""
         given = np.asarray(features, dtype=np.float64)
         values = given.reshape(len(given), prod(given.shape[1:]))
         if self.power != 1:
@@ -144,10 +190,29 @@ class Representation:
 @final
 @dataclass(frozen=True, eq=False)
 class Head(Scorer):
-    """One linear layer from features to logits."""
+    """A linear layer from features to logits.
 
-    matrix: Floats  # (classes, features)
-    shift: Floats  # (classes,)
+    Parameters
+    ----------
+    matrix
+        Weights, shape (classes, features).
+    shift
+        Biases, shape (classes,).
+    representation
+        How features are transformed first.
+    warnings
+        What to know about how the head was found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.artifacts.networks import Head
+    >>> Head(np.eye(2), np.zeros(2))([[2.0, 0.0]]).round(2)
+    array([[0.88, 0.12]])
+    """
+
+    matrix: Floats
+    shift: Floats
     representation: Representation = Representation()
     warnings: tuple[str, ...] = ()
 
@@ -162,26 +227,25 @@ class Head(Scorer):
 
     @property
     def classes(self) -> int:
-        """Count the classes."""
         return int(self.matrix.shape[0])
 
     def logits(self, features: Any) -> Floats:
-        """Score features, (n, classes)."""
+        """Logits of features, shape (n, classes)."""
         scored: Floats = self.representation.apply(features) @ self.matrix.T + self.shift
         return scored
 
     def __call__(self, features: Any) -> Floats:
-        """Give probabilities, (n, classes)."""
+        """Probabilities of features, shape (n, classes)."""
         return softmax(self.logits(features))
 
     def over(self, records: Records) -> Records:
-        """Score records that carry their features."""
+        """The same records with logits from their features."""
         logits = self.representation.of(records) @ self.matrix.T + self.shift
         return Records(logits, records.labels, True, records.unit, records.extra)
 
     @property
     def normalised(self) -> Head:
-        """Give each class's weights unit length, and no shift: the normalised classifier of the literature."""
+        """The normalised classifier of the literature: each class's weights have unit length, and there is no shift."""
         length = np.linalg.norm(self.matrix, axis=1, keepdims=True)
         unit = self.matrix / np.where(length > 0, length, 1)
         return Head(unit, np.zeros_like(self.shift), self.representation, self.warnings)

@@ -1,10 +1,8 @@
-"""Scalings: maps that act on logits.
+"""Calibrators that scale logits.
 
-Two or three numbers on the log-odds of a binary classifier: Platt and beta scaling.
-
-Temperatures by domain.
-
-Order-preserving maps: the gaps between sorted logits are stretched, so ranking and ties never change.
+Temperature, vector and matrix scaling act on the logits of any classifier; Platt and beta scaling on the log-odds of a
+binary one. The order-preserving maps multiply the gaps between sorted logits by positive factors, so that the ranking
+of the classes and ties between them never change. `TemperatureByDomain` holds one temperature per domain.
 """
 
 from __future__ import annotations
@@ -27,7 +25,18 @@ from fedcalib.types import Array, Floats, Ints
 class Temperature(Calibrator):
     """Divide logits by a temperature: above 1 it softens an over-confident model; ranking never changes.
 
-    `warning` says what to know about how it was found; empty if nothing.
+    Parameters
+    ----------
+    temperature
+        A number above 0.
+    warning
+        What to know about how the temperature was found; empty if nothing.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import Temperature
+    >>> Temperature(2.0)([[0.1, 0.9]]).round(2)
+    array([[0.25, 0.75]])
     """
 
     temperature: float
@@ -38,24 +47,34 @@ class Temperature(Calibrator):
             raise InputError(f"Expected a temperature above 0, found {self.temperature}.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Soften or sharpen."""
         return softmax(logits / self.temperature)
 
 
 @final
 @dataclass(frozen=True)
 class VectorScaling(Calibrator):
-    """Multiply each class's logit by its own factor and add its own shift."""
+    """Multiply each class's logit by a factor and add a shift.
+
+    Parameters
+    ----------
+    scale, shift
+        One factor and one shift per class.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import VectorScaling
+    >>> VectorScaling((0.5, 0.5), (0.0, 0.2)).from_logits([[0.0, 2.0]]).round(2)
+    array([[0.23, 0.77]])
+    """
 
     scale: tuple[float, ...]
     shift: tuple[float, ...]
 
     def __post_init__(self) -> None:
         if len(self.scale) != len(self.shift) or not all(map(isfinite, (*self.scale, *self.shift))):
-            raise InputError("Expected a finite factor and shift a class, found others.")
+            raise InputError("Expected one finite factor and one finite shift per class, found others.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Scale and shift."""
         _check_classes(len(self.scale), logits)
         return softmax(np.array(self.scale) * logits + np.array(self.shift))
 
@@ -63,7 +82,21 @@ class VectorScaling(Calibrator):
 @final
 @dataclass(frozen=True)
 class MatrixScaling(Calibrator):
-    """Multiply the logits by a matrix and add a shift."""
+    """Multiply the logits by a matrix and add a shift.
+
+    Parameters
+    ----------
+    matrix
+        A square matrix, by rows.
+    shift
+        One shift per class.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import MatrixScaling
+    >>> MatrixScaling(((1.0, 0.0), (-0.5, 1.0)), (0.0, 0.0)).from_logits([[1.0, 2.0]]).round(2)
+    array([[0.38, 0.62]])
+    """
 
     matrix: tuple[tuple[float, ...], ...]
     shift: tuple[float, ...]
@@ -71,10 +104,9 @@ class MatrixScaling(Calibrator):
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.matrix}
         if widths != {len(self.shift)} or not all(map(isfinite, (*sum(self.matrix, ()), *self.shift))):
-            raise InputError("Expected a finite square matrix and a shift a class, found others.")
+            raise InputError("Expected a finite square matrix and one finite shift per class, found others.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Multiply and shift."""
         _check_classes(len(self.shift), logits)
         return softmax(logits @ np.array(self.matrix).T + np.array(self.shift))
 
@@ -87,7 +119,21 @@ def _check_classes(expected: int, logits: Floats) -> None:
 @final
 @dataclass(frozen=True)
 class Platt(Calibrator):
-    """Stretch and shift the log-odds of class 1; the slope is above zero, so ranking never changes."""
+    """Platt scaling: the log-odds of class 1 times a slope, plus an intercept.
+
+    Parameters
+    ----------
+    slope
+        Above 0, so ranking never changes.
+    intercept
+        Any finite number.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import Platt
+    >>> Platt(0.5, 0.0)([0.1, 0.9]).round(2)
+    array([0.25, 0.75])
+    """
 
     slope: float
     intercept: float
@@ -99,7 +145,6 @@ class Platt(Calibrator):
             )
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Stretch and shift."""
         binary(probs)
         return of_log_odds(self.slope * (logits[:, 1] - logits[:, 0]) + self.intercept)
 
@@ -107,13 +152,29 @@ class Platt(Calibrator):
 @final
 @dataclass(frozen=True)
 class Beta(Calibrator):
-    """Give ln p and -ln(1 - p) a weight each and add an intercept; weights are not negative, so ranking stays.
+    """Beta scaling: log-odds are a weighted sum of ln p and -ln(1 - p), plus an intercept.
 
-    Equal weights are Platt scaling; unequal ones bend the two ends of the curve differently.
+    Equal weights are Platt scaling; unequal ones change the two ends of the curve differently. Weights are not
+    negative, so ranking never changes.
+
+    Parameters
+    ----------
+    low
+        Weight of ln p, which shapes the curve near 0.
+    high
+        Weight of -ln(1 - p), which shapes it near 1.
+    intercept
+        Any finite number.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import Beta
+    >>> Beta(1.0, 0.5, 0.0)([0.1, 0.9]).round(2)
+    array([0.1 , 0.74])
     """
 
-    low: float  # the weight of ln p, which bends the curve near 0
-    high: float  # the weight of -ln(1 - p), which bends it near 1
+    low: float
+    high: float
     intercept: float
 
     def __post_init__(self) -> None:
@@ -122,20 +183,19 @@ class Beta(Calibrator):
             raise InputError(f"Expected two weights of at least 0, not both 0, and a finite intercept, found {self}.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Bend and shift."""
         binary(probs)
         shifted = logits - np.logaddexp(logits[:, :1], logits[:, 1:])  # log-probabilities, whatever came in
         return of_log_odds(self.low * shifted[:, 1] - self.high * shifted[:, 0] + self.intercept)
 
 
 def binary(probs: Floats) -> None:
-    """Refuse records of more than two classes."""
+    """Raise an error unless there are two classes."""
     if probs.shape[1] != 2:
         raise InputError(f"Expected a binary classifier, found {probs.shape[1]} classes; use a multiclass calibrator.")
 
 
 def of_log_odds(odds: Floats) -> Floats:
-    """Turn the log-odds of class 1 into both classes' probabilities, (n, 2)."""
+    """Probabilities of both classes, (n, 2), from the log-odds of class 1."""
     one = 0.5 * (1 + np.tanh(odds / 2))
     return np.stack([1 - one, one], axis=1)
 
@@ -143,13 +203,27 @@ def of_log_odds(odds: Floats) -> Floats:
 @final
 @dataclass(frozen=True)
 class TemperatureByDomain(Artifact):
-    """One temperature a domain, and one for everybody else."""
+    """One temperature per domain, and one for all other records.
+
+    Parameters
+    ----------
+    overall
+        The temperature for records of unknown domains.
+    domains
+        One temperature per domain, numbered from 0.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import Temperature, TemperatureByDomain
+    >>> TemperatureByDomain(Temperature(1.2), (Temperature(1.0), Temperature(1.5))).of(1).temperature
+    1.5
+    """
 
     overall: Temperature
     domains: tuple[Temperature, ...]
 
     def of(self, domain: int) -> Temperature:
-        """Give a domain's own calibrator."""
+        """The calibrator of a domain."""
         if not 0 <= domain < len(self.domains):
             raise InputError(f"Expected a domain from 0 to {len(self.domains) - 1}, found {domain}; use `overall`.")
         return self.domains[domain]
@@ -158,52 +232,62 @@ class TemperatureByDomain(Artifact):
 @final
 @dataclass(frozen=True, eq=False)
 class Sorted:
-    """Logits in falling order, with the gap below each; ties go by class."""
+    """Logits in decreasing order, with the gap below each; ties are ordered by class."""
 
     order: Ints  # (n, classes)
     values: Floats  # (n, classes)
 
     @classmethod
     def of(cls, logits: Floats) -> Sorted:
-        """Sort each record's logits."""
         order = np.argsort(-logits, axis=1, kind="stable")
         return cls(order, np.take_along_axis(logits, order, axis=1))
 
     @property
     def gaps(self) -> Floats:
-        """Give the gap below each logit but the last, (n, classes - 1)."""
+        """The gap below each logit but the last, shape (n, classes - 1)."""
         differences: Floats = self.values[:, :-1] - self.values[:, 1:]
         return differences
 
     def stretched(self, factors: Floats) -> Floats:
-        """Multiply the gaps by positive factors and add them up again, still sorted; the last logit becomes 0."""
+        """Sorted logits whose gaps are multiplied by positive factors; the last logit is 0."""
         steps = self.gaps * factors
         out = np.zeros_like(self.values)
         out[:, :-1] = np.cumsum(steps[:, ::-1], axis=1)[:, ::-1]
         return out
 
     def restored(self, values: Floats) -> Floats:
-        """Put sorted values back to their classes."""
         out = np.empty_like(values)
         np.put_along_axis(out, self.order, values, axis=1)
         return out
 
     def by_class(self, gaps: Floats) -> Floats:
-        """Put what belongs to each gap to the class above it, (classes, n); the lowest class gets 0."""
+        """Values per gap, assigned to the class above the gap, shape (classes, n); the lowest class gets 0."""
         out = np.zeros(self.values.shape)
         np.put_along_axis(out, self.order[:, :-1], gaps, axis=1)
         return np.ascontiguousarray(out.T)
 
 
 def softplus(raw: Floats) -> Floats:
-    """Map any number to a positive one; 0.5413 becomes 1."""
+    """ln(1 + e^x), which is positive; 0.5413 becomes 1."""
     return np.logaddexp(0.0, raw)
 
 
 @final
 @dataclass(frozen=True)
 class OrderPreservingVector(Calibrator):
-    """Stretch the gap below a class's logit y by softplus(slope * y + shift), with the class's own two numbers."""
+    """Multiply the gap below a class's logit y by softplus(slope * y + shift).
+
+    Parameters
+    ----------
+    slope, shift
+        One slope and one shift per class.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import OrderPreservingVector
+    >>> OrderPreservingVector((0.0, 0.0), (0.0, 0.0)).from_logits([[0.0, 2.0]]).round(2)
+    array([[0.2, 0.8]])
+    """
 
     slope: tuple[float, ...]
     shift: tuple[float, ...]
@@ -212,14 +296,13 @@ class OrderPreservingVector(Calibrator):
         _check_finite(np.array(self.slope), np.array(self.shift))
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Stretch, and turn into probabilities."""
         if logits.shape[1] != len(self.slope):
             raise InputError(f"Expected {len(self.slope)} classes, found {logits.shape[1]}.")
         ranked = Sorted.of(logits)
         return softmax(ranked.restored(ranked.stretched(softplus(self.raw(ranked)))))
 
     def raw(self, ranked: Sorted) -> Floats:
-        """Give what softplus is taken of, for each gap."""
+        """The argument of softplus for each gap, shape (n, classes - 1)."""
         above, values = ranked.order[:, :-1], ranked.values[:, :-1]
         lines: Floats = np.array(self.slope)[above] * values + np.array(self.shift)[above]
         return lines
@@ -228,16 +311,31 @@ class OrderPreservingVector(Calibrator):
 @final
 @dataclass(frozen=True, eq=False)
 class OrderPreservingNetwork(Calibrator):
-    """Stretch gap i by softplus of output i of a small network that sees all logits."""
+    """Multiply gap i by the softplus of output i of a small network whose inputs are all logits.
 
-    weights: tuple[Array, ...]  # one matrix a layer, (out, in)
+    Parameters
+    ----------
+    weights
+        One matrix per layer, of shape (out, in).
+    biases
+        One vector per layer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.artifacts.scaling import OrderPreservingNetwork
+    >>> network = OrderPreservingNetwork((np.zeros((2, 2)),), (np.zeros(2),))
+    >>> network.from_logits([[0.0, 2.0]]).round(2)
+    array([[0.2, 0.8]])
+    """
+
+    weights: tuple[Array, ...]
     biases: tuple[Array, ...]
 
     def __post_init__(self) -> None:
         _check_finite(*self.weights, *self.biases)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        """Run the network, stretch, and turn into probabilities."""
         if logits.shape[1] != self.weights[0].shape[1]:
             raise InputError(f"Expected {self.weights[0].shape[1]} classes, found {logits.shape[1]}.")
         hidden = np.clip(logits, -1e6, 1e6)

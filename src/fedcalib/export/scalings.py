@@ -22,7 +22,7 @@ from fedcalib.artifacts.scaling import (
     Temperature,
     VectorScaling,
 )
-from fedcalib.artifacts.steps import INSIDE, NEWTON_STEPS, ByOdds, ByScale, Normaliser
+from fedcalib.artifacts.steps import NEWTON_STEPS, ODDS_MARGIN, ByOdds, ByScale, Normaliser
 from fedcalib.errors import InputError
 from fedcalib.export.graph import (
     Graph,
@@ -153,7 +153,7 @@ def _(normaliser: ByScale, graph: Graph, values: str, fallback: str) -> str:
 
 @shared.register
 def _(normaliser: ByOdds, graph: Graph, values: str, fallback: str) -> str:
-    inside = graph.op("Clip", values, INSIDE, 1 - INSIDE)
+    inside = graph.op("Clip", values, ODDS_MARGIN, 1 - ODDS_MARGIN)
     odds = graph.op("Div", inside, graph.op("Sub", 1.0, inside))
     moved = _probability(graph, graph.op("Mul", _factor(graph, odds), odds))
     held = graph.op("Greater", graph.reduced("ReduceSum", values), 0.0)

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.steps import Blend, Steps, asked_classes
+from fedcalib.artifacts.steps import Blend, Steps, step_functions
 from fedcalib.errors import InputError
 from fedcalib.method import Flow
 from fedcalib.metrics.binning import EVEN, Axis
@@ -50,7 +50,7 @@ class LabelHistograms:
 
 def label_histograms(schema: Schema, bins: int, rounds: int, clip: Clips, axis: Axis = EVEN) -> Flow[LabelHistograms]:
     """Ask for histograms, `rounds` times, and add them up."""
-    counts = np.zeros((asked_classes(schema.classes), 2, bins))
+    counts = np.zeros((step_functions(schema.classes), 2, bins))
     variance, clients = 0.0, 0
     for _ in range(rounds):
         answer = yield LabelHistogram(schema.classes, bins, clip, axis)

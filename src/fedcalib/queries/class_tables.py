@@ -15,7 +15,7 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from fedcalib.artifacts.steps import asked_classes
+from fedcalib.artifacts.steps import step_functions
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import EVEN, Axis, log_odds, odds_cells
 from fedcalib.query import Block, Bound, RecordQuery, Rows
@@ -52,7 +52,7 @@ class LabelHistogram(RecordQuery):
     @property
     def blocks(self) -> Mapping[str, Block]:
         """One block a class asked for: (of the class or not, bin); or two, where there are two clips."""
-        asked = range(self.classes - asked_classes(self.classes), self.classes)
+        asked = range(self.classes - step_functions(self.classes), self.classes)
         if isinstance(self.clip, tuple):
             signs = zip("+-", self.clip, strict=True)
             halves = {sign: Block((self.bins,), integral=True, one_hot=True, clip=clip) for sign, clip in signs}
@@ -62,7 +62,7 @@ class LabelHistogram(RecordQuery):
 
     def rows(self, records: Records) -> Rows:
         """Touch one cell a class."""
-        asked = np.arange(self.classes - asked_classes(self.classes), self.classes)
+        asked = np.arange(self.classes - step_functions(self.classes), self.classes)
         cells = self.axis.cells(records.probs[:, asked[0] :], self.bins)
         cells += 2 * self.bins * np.arange(len(asked))
         cells[records.labels[:, None] != asked] += self.bins
@@ -70,7 +70,7 @@ class LabelHistogram(RecordQuery):
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """Count how many records each bin holds and how many of them are of the class; the rest is not."""
-        first = self.classes - asked_classes(self.classes)
+        first = self.classes - step_functions(self.classes)
         probs = records.probs[:, first:]
         held = self.axis.counted(probs, self.bins)
         mine = np.flatnonzero(records.labels >= first)  # with two classes, only class 1 has a block
