@@ -105,7 +105,7 @@ def test_a_run_cannot_change_its_price(ledger: Ledger) -> None:
 def test_a_refusal_says_what_was_spent_asked_and_left(ledger: Ledger) -> None:
     ledger.limit("data", "1", "1e-5")
     ledger.debit("run", "data", costing(0.75, 1e-6))
-    with pytest.raises(BudgetError, match=r"0\.75, 0\.000001 spent and 0\.5, 0 asked. Left: 0\.25, 0\.000009"):
+    with pytest.raises(BudgetError, match=r"0\.75, 0\.000001 spent and 0\.5, 0 requested. Left: 0\.25, 0\.000009"):
         ledger.debit("next", "data", costing(0.5))
     with pytest.raises(BudgetError, match="delta"):
         ledger.debit("next", "data", costing(0.1, 1e-5))
@@ -202,7 +202,7 @@ def test_a_question_asked_again_is_paid_again(ledger: Ledger, federation: fc.Fed
     transcript = tmp_path / "transcript.jsonl"
     result = resume(Flaky(fc.InProcess(federation), silences=3), ledger, transcript)
     assert result.privacy.epsilon == pytest.approx(1 + 3 * 0.5)
-    assert "3 times asked again" in result.privacy.statement
+    assert "sent again 3 times" in result.privacy.statement
     assert ledger.account("default").epsilon == Decimal("2.5")
     replayed = resume(fc.InProcess(federation), ledger, transcript)
     assert replayed.privacy == result.privacy

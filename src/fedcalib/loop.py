@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, final
 
 from fedcalib import wire
-from fedcalib.accounting.spending import Bill, Spending
+from fedcalib.accounting.spending import RunCost, Spending
 from fedcalib.cohort import Cohort, Everyone, Participation
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy import Mechanism, Privacy
@@ -250,7 +250,7 @@ def _conduct(
     name = str(header["run"])
     once = participation.appearances(len(plan.queries)) == 1
     events = tuple(one.event(query, cohort) for one, query in zip(mechanisms, plan.queries, strict=True))
-    bill = Bill(spending, events, once)
+    cost = RunCost(spending, events, once)
     if ledger is not None and spending.epsilon is not None:
         ledger.debit(name, account, spending)
     runtime.prepare(Outline(name, plan.queries, mechanisms, cohort, participation))
@@ -264,7 +264,7 @@ def _conduct(
             return answer
         attempt = log.attempts(index)
         if attempt and ledger is not None and spending.epsilon is not None:
-            repeat, more = bill.again(log.attempt_counts(len(plan.queries)), index)
+            repeat, more = cost.repeat(log.attempt_counts(len(plan.queries)), index)
             ledger.debit(name, account, more, attempt=repeat)
         log.note_sent(index, query, {"mechanism": wire.encode(mechanisms[index]), "attempt": attempt})
         noise = source.derive(name, index, attempt)
@@ -276,7 +276,7 @@ def _conduct(
 
     artifact = drive(agreed.method, agreed.schema, ask)
     sent = 8 * sum(mechanism.width(query) for mechanism, query in zip(mechanisms, plan.queries, strict=True))
-    return Result(artifact, bill.after(log.attempt_counts(len(plan.queries))), plan, cohort, log, sent)
+    return Result(artifact, cost.after(log.attempt_counts(len(plan.queries))), plan, cohort, log, sent)
 
 
 def _header(agreed: Agreement[Any], source: Randomness) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_a_question_without_an_answer_is_paid_twice(process: Shell, shell: Shell
     asked = [line["step"] for line in transcripts(home)["calibration"] if line["state"] == "asked"]
     assert asked == [0, 0, 1, 2, 3]
     assert said.json["privacy"]["epsilon"] == pytest.approx(1.25), "the first of four questions was asked twice"
-    assert "asked again" in said.json["privacy"]["statement"]
+    assert "sent again" in said.json["privacy"]["statement"]
 
 
 def test_a_torn_last_line_is_what_a_crash_leaves(shell: Shell, scores: Path, home: Path) -> None:

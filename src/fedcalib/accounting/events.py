@@ -1,7 +1,7 @@
-"""Releases as what they cost, in three currencies.
+"""Privacy events: what a release reveals about a unit, in three notions of privacy.
 
-Each currency is weaker than the one before. A pure event has an epsilon that holds with delta = 0. A concentrated event
-has a rho: its Renyi divergence is at most rho * alpha at every order alpha. Any event has a Renyi curve.
+Each notion is weaker than the one before. A pure event has an epsilon that holds with delta = 0. A concentrated event
+has a rho: its Renyi divergence is at most rho * alpha at every order alpha. Every event has a Renyi curve.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from fedcalib.types import Floats, Ints
 
 
 class Event(ABC):
-    """One release, or several, as what they cost."""
+    """One release or several, described by their privacy loss."""
 
     @abstractmethod
     def pure(self) -> float:
-        """Give the epsilon that holds with delta = 0; infinite where there is none."""
+        """The epsilon that holds with delta = 0; infinite where there is none."""
 
     @abstractmethod
     def concentrated(self) -> float:
-        """Give the rho of zero-concentrated differential privacy; infinite where there is none."""
+        """The rho of zero-concentrated differential privacy; infinite where there is none."""
 
     @abstractmethod
     def renyi(self, orders: Ints) -> Floats:
-        """Give a bound on the Renyi divergence at integer orders from 2 up."""
+        """A bound on the Renyi divergence at integer orders from 2 up."""
 
     @abstractmethod
     def grouped(self, size: int) -> Event:
-        """Give the cost to a group of so many units."""
+        """The event as seen by a group of `size` units."""
 
     def parts(self) -> Iterable[Event]:
-        """List the events that happened one after the other."""
+        """The events that happened one after the other."""
         return (self,)
 
 
@@ -54,20 +54,18 @@ class Pure(Event):
         require(0 <= self.epsilon < inf, "a finite epsilon of at least 0", self.epsilon)
 
     def pure(self) -> float:
-        """Give epsilon."""
         return self.epsilon
 
     def concentrated(self) -> float:
-        """Give the rho of randomised response, the worst release of this epsilon: at most epsilon^2/2."""
+        """The rho of randomised response, the worst release of this epsilon; at most epsilon^2/2."""
         return self.epsilon * tanh(self.epsilon / 2)
 
     def renyi(self, orders: Ints) -> Floats:
-        """Give the divergence of randomised response."""
+        """The divergence of randomised response."""
         moments = np.logaddexp(orders * self.epsilon, (1 - orders) * self.epsilon) - np.logaddexp(0, self.epsilon)
         return np.asarray(moments / (orders - 1))
 
     def grouped(self, size: int) -> Event:
-        """Multiply epsilon by the size."""
         return Pure(total([self.epsilon], size))
 
 
@@ -82,19 +80,15 @@ class Concentrated(Event):
         require(0 <= self.rho < inf, "a finite rho of at least 0", self.rho)
 
     def pure(self) -> float:
-        """Give none."""
         return 0.0 if self.rho == 0 else inf
 
     def concentrated(self) -> float:
-        """Give rho."""
         return self.rho
 
     def renyi(self, orders: Ints) -> Floats:
-        """Draw the line that rho stands for."""
         return np.asarray(orders * self.rho)
 
     def grouped(self, size: int) -> Event:
-        """Multiply rho by the square of the size."""
         return Concentrated(self.rho * size**2)
 
 
@@ -105,7 +99,7 @@ class SampledGaussian(Event):
 
     `multiplier` is the noise's standard deviation over the L2 norm of a unit's term; each unit is in the sample with
     probability `rate`, on its own. The discrete Gaussian qualifies at integer orders: its moments are no larger than
-    the Gaussian's there, and the reflection that swaps two neighbouring laws maps the integer grid to itself.
+    the Gaussian's there, and the reflection that swaps two neighbouring distributions maps the integer grid to itself.
     """
 
     multiplier: float
@@ -116,15 +110,14 @@ class SampledGaussian(Event):
         require(0 < self.rate <= 1, "a sampling rate above 0 and at most 1", self.rate)
 
     def pure(self) -> float:
-        """Give none."""
         return inf
 
     def concentrated(self) -> float:
-        """Give 1/(2 multiplier^2) where everybody takes part, and none under sampling."""
+        """1/(2 multiplier^2) without sampling; there is no rho under sampling."""
         return 0.5 / self.multiplier**2 if self.rate == 1 else inf
 
     def renyi(self, orders: Ints) -> Floats:
-        """Expand the moment of a mixture at each integer order, all in one flat array of logarithms."""
+        """The binomial expansion of the moment of a mixture at each integer order, in one flat array of logarithms."""
         if self.rate == 1:
             return np.asarray(orders * self.concentrated())
         starts = np.cumsum(orders + 1) - (orders + 1)
@@ -137,7 +130,7 @@ class SampledGaussian(Event):
         return np.asarray((np.log(sums) + peaks) / (orders - 1))
 
     def grouped(self, size: int) -> Event:
-        """Shrink the multiplier where everybody takes part, and refuse under sampling."""
+        """A smaller multiplier without sampling; refused under sampling."""
         require(self.rate == 1, "a release without sampling to account for a group", self)
         return SampledGaussian(self.multiplier / size)
 
@@ -145,7 +138,7 @@ class SampledGaussian(Event):
 @final
 @dataclass(frozen=True)
 class Repeated(Event):
-    """The same kind of event several times over."""
+    """The same event several times, one after the other."""
 
     event: Event
     times: int
@@ -154,23 +147,18 @@ class Repeated(Event):
         require(self.times >= 0, "a number of times from 0 up", self.times)
 
     def pure(self) -> float:
-        """Multiply."""
         return total([self.event.pure()], self.times)
 
     def concentrated(self) -> float:
-        """Multiply."""
         return total([self.event.concentrated()], self.times)
 
     def renyi(self, orders: Ints) -> Floats:
-        """Multiply."""
         return np.asarray(self.event.renyi(orders) * self.times)
 
     def grouped(self, size: int) -> Event:
-        """Repeat the group's cost."""
         return Repeated(self.event.grouped(size), self.times)
 
     def parts(self) -> Iterable[Event]:
-        """Repeat each part."""
         return (Repeated(part, self.times) if part is not self.event else self for part in self.event.parts())
 
 
@@ -182,59 +170,51 @@ class Composed(Event):
     events: tuple[Event, ...]
 
     def pure(self) -> float:
-        """Add."""
         return total([event.pure() for event in self.events])
 
     def concentrated(self) -> float:
-        """Add."""
         return total([event.concentrated() for event in self.events])
 
     def renyi(self, orders: Ints) -> Floats:
-        """Add."""
         return np.asarray(sum((event.renyi(orders) for event in self.events), np.zeros(len(orders))))
 
     def grouped(self, size: int) -> Event:
-        """Compose the group's costs."""
         return Composed(tuple(event.grouped(size) for event in self.events))
 
     def parts(self) -> Iterable[Event]:
-        """List the parts of each event."""
         return (part for event in self.events for part in event.parts())
 
 
 @final
 @dataclass(frozen=True)
 class Parallel(Event):
-    """Several events on disjoint sets of units: each unit pays for one of them, at worst for the dearest."""
+    """Several events on disjoint sets of units: each unit is in one of them, so the largest loss counts."""
 
     events: tuple[Event, ...]
 
     def pure(self) -> float:
-        """Take the largest."""
         return max((event.pure() for event in self.events), default=0.0)
 
     def concentrated(self) -> float:
-        """Take the largest."""
         return max((event.concentrated() for event in self.events), default=0.0)
 
     def renyi(self, orders: Ints) -> Floats:
-        """Take the largest at each order."""
         return np.asarray(np.max([event.renyi(orders) for event in self.events], axis=0, initial=0.0))
 
     def grouped(self, size: int) -> Event:
-        """Take the dearest group: one spread over several of the sets pays no more."""
+        """The largest loss to a group; a group that is spread over several of the sets loses no more."""
         return Parallel(tuple(event.grouped(size) for event in self.events))
 
 
-def total(costs: Iterable[float], times: int = 1) -> float:
-    """Add costs as the decimals that they print as, so that ten times 0.1 is 1; none at all is 0."""
-    costs = list(costs) if times else []
-    if inf in costs:
+def total(losses: Iterable[float], times: int = 1) -> float:
+    """Add numbers as the decimals that they print as, so that ten times 0.1 is 1; the empty sum is 0."""
+    losses = list(losses) if times else []
+    if inf in losses:
         return inf
-    return float(sum((Fraction(repr(float(cost))) for cost in costs), Fraction(0)) * times)
+    return float(sum((Fraction(repr(float(loss))) for loss in losses), Fraction(0)) * times)
 
 
 def require(holds: bool, expected: str, found: object) -> None:
-    """Stop with an explanation unless a number is what it has to be."""
+    """Raise InputError unless a condition holds."""
     if not holds:
         raise InputError(f"Expected {expected}, found {found}.")

@@ -1,9 +1,9 @@
-"""The durable budget: debit before release, refuse past the limit.
+"""The ledger: a durable privacy budget that is debited before a release and refuses what exceeds its limit.
 
 A ledger adds up what runs spend on a data set. Each run debits its whole (epsilon, delta) once, before anything is
 released; training, calibration, evaluation and monitoring of the same people belong into one account. Epsilons add up
-and deltas add up: that is valid whatever the mechanisms were, and for several Gaussian runs it is more than they cost
-on one curve, so the ledger errs on the safe side.
+and deltas add up: that is valid whatever the mechanisms were, and for several Gaussian runs it is more than their
+common Renyi curve would give, so the ledger errs on the safe side.
 
 Amounts are taken as the decimals that they print as and kept as whole numbers: micro-units of epsilon and 1e-15ths of
 delta, a debit rounded up and a limit rounded down. So a hundred debits of 0.01 fit into a limit of 1, and no debit is
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, final
 
 from fedcalib.accounting import ledger_file
-from fedcalib.accounting.ledger_file import Entry, Page
+from fedcalib.accounting.ledger_file import LedgerEntry, LedgerPage
 from fedcalib.accounting.spending import Spending
 from fedcalib.errors import BudgetError, InputError, LedgerError
 
@@ -28,14 +28,14 @@ Amount: TypeAlias = str | int | float | Decimal
 
 _EPSILON_PLACES: Final = 6
 _DELTA_PLACES: Final = 15
-_LARGEST: Final = Decimal(10) ** 9
-_PATIENCE: Final = 60.0  # seconds to wait for another process
+_MAX_AMOUNT: Final = Decimal(10) ** 9
+_MAX_WAIT: Final = 60.0  # seconds, for another process
 
 
 @final
 @dataclass(frozen=True)
 class Account:
-    """Where one account stands: spent, and the limit if there is one."""
+    """What an account of a ledger has spent, and its limit if there is one."""
 
     name: str
     unit: str | None  # None until something was spent
@@ -48,36 +48,80 @@ class Account:
 
     @property
     def epsilon_left(self) -> Decimal | None:
-        """Say how much epsilon can still be spent; None without a limit."""
+        """The epsilon that can still be spent; None without a limit."""
         return None if self.epsilon_limit is None else max(self.epsilon_limit - self.epsilon, Decimal(0))
 
     @property
     def delta_left(self) -> Decimal | None:
-        """Say how much delta can still be spent; None without a limit."""
+        """The delta that can still be spent; None without a limit."""
         return None if self.delta_limit is None else max(self.delta_limit - self.delta, Decimal(0))
 
 
 @final
 @dataclass(frozen=True)
 class Ledger:
-    """A file of debits and limits that many processes may share. It is made, for its owner's eyes only, when needed."""
+    """A file of debits and limits that many processes may share.
+
+    The file is created by the first debit or limit, readable by its owner alone. It can only be appended to, and each
+    line holds the hash of the line before.
+
+    Parameters
+    ----------
+    path
+        The file.
+    phase
+        A name of the current phase of a pipeline, such as "training"; debits are marked with it.
+    patience
+        How many seconds to wait while another process uses the file.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> ledger = fc.Ledger("budget.ledger")
+    >>> _ = ledger.limit("patients-2024", epsilon=2)
+    >>> federation = fc.Federation.simulated(classes=2, clients=10)
+    >>> result = fc.run(
+    ...     fc.FedBin(), fc.InProcess(federation), fc.DistributedDP(epsilon=0.5), ledger=ledger, account="patients-2024"
+    ... )
+    >>> ledger.account("patients-2024").epsilon_left
+    Decimal('1.5')
+    """
 
     path: Path | str
     phase: str = ""
-    patience: float = _PATIENCE
+    patience: float = _MAX_WAIT
 
     def during(self, phase: str) -> Ledger:
-        """Give this same ledger for one phase of a pipeline; its debits are marked with the phase."""
+        """This same ledger for one phase of a pipeline; its debits are marked with the phase."""
         return Ledger(self.path, phase, self.patience)
 
     def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
-        """Set a run's spending aside, durably and once for each attempt, or refuse."""
+        """Debit a run's spending, durably and once for each attempt, or refuse.
+
+        Parameters
+        ----------
+        run
+            The name of the run; the same debit again changes nothing.
+        account
+            The account to debit.
+        spending
+            What the run spends.
+        attempt
+            0 for the run as a whole, n for the n-th query that had to be sent again.
+
+        Raises
+        ------
+        BudgetError
+            If the account would exceed its limit, or spends on another privacy unit.
+        LedgerError
+            If the file cannot be read or written, or this run was debited with another amount.
+        """
         _check_spending(run, account, spending)
         epsilon = _whole(spending.epsilon or 0.0, _EPSILON_PLACES, ROUND_CEILING, "epsilon")
         delta = _whole(spending.delta or 0.0, _DELTA_PLACES, ROUND_CEILING, "delta")
         with ledger_file.writing(self._file, self.patience) as connection:
             page = ledger_file.page(self._file, connection)
-            entry = Entry(
+            entry = LedgerEntry(
                 *(len(page.entries) + 1, _now(), "debit", account, spending.unit, spending.adjacency, self.phase, run),
                 *(attempt, epsilon, delta, spending.statement),
             )
@@ -86,7 +130,10 @@ class Ledger:
                 ledger_file.append(connection, entry, page.head)
 
     def limit(self, account: str, epsilon: Amount, delta: Amount = 0) -> Account:
-        """Set the most that an account may spend; an earlier limit no longer counts, but stays on record."""
+        """Set the most that an account may spend, and return the account.
+
+        An earlier limit no longer counts, but stays on record.
+        """
         _check_name(account)
         most = (
             _whole(epsilon, _EPSILON_PLACES, ROUND_FLOOR, "epsilon"),
@@ -94,35 +141,40 @@ class Ledger:
         )
         with ledger_file.writing(self._file, self.patience) as connection:
             page = ledger_file.page(self._file, connection)
-            entry = Entry(len(page.entries) + 1, _now(), "limit", account, "", "", self.phase, "", 0, *most, "")
+            entry = LedgerEntry(len(page.entries) + 1, _now(), "limit", account, "", "", self.phase, "", 0, *most, "")
             ledger_file.append(connection, entry, page.head)
         return _account(account, (*page.entries, entry))
 
-    def entries(self) -> tuple[Entry, ...]:
-        """List every line, oldest first."""
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """Every line, oldest first."""
         return self._page().entries
 
     def accounts(self) -> tuple[Account, ...]:
-        """Say where every account stands."""
+        """What every account has spent, and its limit."""
         entries = self.entries()
         return tuple(_account(name, entries) for name in dict.fromkeys(entry.account for entry in entries))
 
     def account(self, name: str) -> Account:
-        """Say where one account stands; one that was never used stands at nothing."""
+        """What one account has spent, and its limit; an account that was never used has spent nothing."""
         return _account(name, self.entries())
 
     def verify(self, head: str | None = None) -> str:
-        """Check every line against its hash and give the hash of the last, which stands for the whole ledger.
+        """Check every line against its hash and return the hash of the last, which stands for the whole ledger.
 
-        Whoever can write the file could also write new hashes, or cut off the newest lines. To find that too, note
-        the hash elsewhere and give it as `head` next time: it must still be there.
+        Whoever can write the file could also write new hashes, or cut off the newest lines. To detect that too, note
+        the hash elsewhere and pass it as `head` next time: it must still be there.
+
+        Raises
+        ------
+        LedgerError
+            If a line was changed or removed, or `head` is no longer there.
         """
         page, found = ledger_file.read(self._file, self.patience)
-        if missing := ledger_file.guards() - found:
+        if missing := ledger_file.TRIGGERS - found:
             raise LedgerError(f"Expected {self.path} to be append-only, found {', '.join(sorted(missing))} removed.")
         if head is not None and head not in _hashes(page.entries):
             raise LedgerError(
-                f"Expected {self.path} to go on from where {head[:12]} was noted, found it rewritten or cut short."
+                f"Expected {self.path} to hold the line with the hash {head[:12]}, found it rewritten or cut short."
             )
         return page.head
 
@@ -130,31 +182,31 @@ class Ledger:
     def _file(self) -> Path:
         return Path(self.path)
 
-    def _page(self) -> Page:
+    def _page(self) -> LedgerPage:
         return ledger_file.read(self._file, self.patience)[0]
 
 
-def _repeated(entry: Entry, entries: Iterable[Entry]) -> bool:
-    """Say whether this very debit is on record, and stop if another amount is."""
+def _repeated(entry: LedgerEntry, entries: Iterable[LedgerEntry]) -> bool:
+    """Whether this very debit is on record; another amount on record is an error."""
     key = (entry.account, entry.run, entry.attempt)
     for old in entries:
         if old.kind == "debit" and (old.account, old.run, old.attempt) == key:
             if (old.epsilon_micro, old.delta_femto) != (entry.epsilon_micro, entry.delta_femto):
                 raise LedgerError(
-                    f"Expected run {entry.run} to spend {_said(old)} as debited, found {_said(entry)}; "
+                    f"Expected run {entry.run} to spend {_amounts(old)} as debited, found {_amounts(entry)}; "
                     "a changed run needs a name of its own."
                 )
             return True
     return False
 
 
-def _check_fits(entry: Entry, entries: tuple[Entry, ...]) -> None:
+def _check_fits(entry: LedgerEntry, entries: tuple[LedgerEntry, ...]) -> None:
     state = _account(entry.account, entries)
-    held, asked = (state.unit, state.adjacency), (entry.unit, entry.adjacency)
-    if state.debits and held != asked:
+    earlier, new = (state.unit, state.adjacency), (entry.unit, entry.adjacency)
+    if state.debits and earlier != new:
         raise BudgetError(
-            f"Expected account '{entry.account}' to spend on the unit {held[0]} ({held[1]}), found a run that spends "
-            f"on the unit {asked[0]} ({asked[1]}). Such amounts cannot be added; use one unit, or another account. "
+            f"Expected account '{entry.account}' to spend on the unit {earlier[0]} ({earlier[1]}), found a run that "
+            f"spends on the unit {new[0]} ({new[1]}). Such amounts cannot be added; use one unit, or another account. "
             "Nothing was released."
         )
     if state.epsilon_limit is None or state.delta_limit is None:
@@ -163,13 +215,13 @@ def _check_fits(entry: Entry, entries: tuple[Entry, ...]) -> None:
     if state.epsilon + epsilon > state.epsilon_limit or state.delta + delta > state.delta_limit:
         raise BudgetError(
             f"Expected account '{entry.account}' to stay within epsilon = {state.epsilon_limit}, delta = "
-            f"{state.delta_limit}; found {state.epsilon}, {state.delta} spent and {epsilon}, {delta} asked. Left: "
-            f"{state.epsilon_left}, {state.delta_left}. Ask for less, or decide to raise the limit. "
+            f"{state.delta_limit}; found {state.epsilon}, {state.delta} spent and {epsilon}, {delta} requested. Left: "
+            f"{state.epsilon_left}, {state.delta_left}. Spend less, or decide to raise the limit. "
             "Nothing was released."
         )
 
 
-def _account(name: str, entries: Iterable[Entry]) -> Account:
+def _account(name: str, entries: Iterable[LedgerEntry]) -> Account:
     own = [entry for entry in entries if entry.account == name]
     debits = [entry for entry in own if entry.kind == "debit"]
     limits = [entry for entry in own if entry.kind == "limit"]
@@ -185,8 +237,8 @@ def _account(name: str, entries: Iterable[Entry]) -> Account:
     )
 
 
-def _hashes(entries: Iterable[Entry]) -> set[str]:
-    head, hashes = ledger_file.START, {ledger_file.START}
+def _hashes(entries: Iterable[LedgerEntry]) -> set[str]:
+    head, hashes = ledger_file.FIRST_HASH, {ledger_file.FIRST_HASH}
     for entry in entries:
         head = entry.link(head)
         hashes.add(head)
@@ -196,7 +248,7 @@ def _hashes(entries: Iterable[Entry]) -> set[str]:
 def _check_spending(run: str, account: str, spending: Spending) -> None:
     _check_name(account)
     if not run:
-        raise InputError("Expected a run with a name, found none; without a name it cannot be debited once.")
+        raise InputError("Expected a run with a name, found none; a debit needs a name so that it counts once.")
     if spending.simulation:
         raise InputError(
             "Expected a run with secure randomness, found a simulation: it protects nobody, so no budget covers it. "
@@ -212,13 +264,13 @@ def _check_name(account: str) -> None:
 
 
 def _whole(amount: Amount, places: int, rounding: str, name: str) -> int:
-    """Count an amount in units of so many decimal places, rounded one way."""
+    """An amount as a whole number of units of 10^-places, rounded in one direction."""
     try:
         exact = Decimal(repr(float(amount)) if isinstance(amount, float) else str(amount))
     except DecimalException as error:
         raise InputError(f"Expected {name} as a number, found {amount!r}.") from error
-    if not (exact.is_finite() and 0 <= exact <= _LARGEST):
-        raise InputError(f"Expected {name} from 0 to {_LARGEST:,}, found {amount}.")
+    if not (exact.is_finite() and 0 <= exact <= _MAX_AMOUNT):
+        raise InputError(f"Expected {name} from 0 to {_MAX_AMOUNT:,}, found {amount}.")
     with localcontext(prec=1200):  # a subnormal float has more than a thousand digits, and none may get lost
         return int((exact * 10**places).to_integral_value(rounding))
 
@@ -236,7 +288,7 @@ def _plain(value: Decimal) -> Decimal:
     return value.quantize(Decimal(1)) if value == value.to_integral() else value.normalize()
 
 
-def _said(entry: Entry) -> str:
+def _amounts(entry: LedgerEntry) -> str:
     return f"epsilon = {_epsilon(entry.epsilon_micro)}, delta = {_delta(entry.delta_femto)}"
 
 

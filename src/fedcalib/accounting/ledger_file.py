@@ -1,7 +1,7 @@
-"""The file that a ledger lives in: SQLite rows that can be appended and nothing else, linked by their hashes.
+"""The file of a ledger: SQLite rows that can only be appended, linked by their hashes.
 
-One file without companions (a rollback journal comes and goes with each write), synced to disk before a write counts as
-done. A connection lives for one transaction, so that it never crosses into a forked process.
+It is one file (a rollback journal beside it exists only during a write), synced to disk before a write counts as done.
+A connection lives for one transaction, so that it is never shared with a forked process.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final, final
 from fedcalib.errors import LedgerError
 
 _VERSION: Final = 1
-_MARK: Final = 0x66636C67  # "fclg": says that a SQLite file is a ledger
-START: Final = sha256(b"fedcalib ledger 1").hexdigest()  # the hash before the first row
+_APPLICATION_ID: Final = 0x66636C67  # "fclg": marks a SQLite file as a ledger
+FIRST_HASH: Final = sha256(b"fedcalib ledger 1").hexdigest()  # the hash before the first row
 
 _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS entries (
@@ -35,11 +35,12 @@ _SCHEMA: Final = (
         WHEN NEW.number IS NOT (SELECT COALESCE(MAX(number), 0) + 1 FROM entries)
         BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
 )
+TRIGGERS: Final = frozenset(("no_update", "no_delete", "in_order"))  # what every ledger must have
 
 
 @final
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One line of a ledger: a debit, or a limit; amounts are whole micro-units of epsilon and 1e-15ths of delta."""
 
     number: int
@@ -60,23 +61,23 @@ class Entry:
         return sha256(json.dumps([previous, *vars(self).values()]).encode()).hexdigest()
 
 
-_COLUMNS: Final = (*(field.name for field in fields(Entry)), "hash")
+_COLUMNS: Final = (*(field.name for field in fields(LedgerEntry)), "hash")
 _INSERT: Final = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM entries ORDER BY number"  # noqa: S608
 
 
 @final
 @dataclass(frozen=True)
-class Page:
-    """What a ledger says within one transaction: all lines, checked, and the hash of the last."""
+class LedgerPage:
+    """The content of a ledger within one transaction: all lines, checked, and the hash of the last."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
     head: str
 
 
 @contextmanager
 def writing(path: Path, patience: float) -> Iterator[sqlite3.Connection]:
-    """Open a ledger alone, making it if need be; what is written inside is on disk afterwards, or nothing is."""
+    """Open a ledger exclusively, and create it if need be; afterwards all writes are on disk, or none is."""
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -85,20 +86,20 @@ def writing(path: Path, patience: float) -> Iterator[sqlite3.Connection]:
             yield connection
 
 
-def read(path: Path, patience: float) -> tuple[Page, frozenset[str]]:
-    """Read a ledger that exists, and name the triggers that guard it."""
+def read(path: Path, patience: float) -> tuple[LedgerPage, frozenset[str]]:
+    """The content of a ledger that exists, and the triggers that protect it."""
     if not path.exists():
-        raise LedgerError(f"Expected a ledger in {path}, found no such file; is the path right?")
+        raise LedgerError(f"Expected a ledger in {path}, found no such file; check the path.")
     with _explained(path), closing(_connect(path, patience)) as connection, _transaction(connection, "DEFERRED"):
         _check(path, connection)
-        guards = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
-        return page(path, connection), frozenset(name for (name,) in guards)
+        triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        return page(path, connection), frozenset(name for (name,) in triggers)
 
 
-def page(path: Path, connection: sqlite3.Connection) -> Page:
-    """Read all lines, following the hashes; stop at the first that does not fit."""
-    entries: list[Entry] = []
-    head = START
+def page(path: Path, connection: sqlite3.Connection) -> LedgerPage:
+    """Read all lines and check their hashes; the first that does not fit is an error."""
+    entries: list[LedgerEntry] = []
+    head = FIRST_HASH
     for row in connection.execute(_SELECT):
         entry = _entry(path, row[:-1])
         head = entry.link(head)
@@ -108,32 +109,27 @@ def page(path: Path, connection: sqlite3.Connection) -> Page:
                 "removed. Restore the file from a backup; until then nothing can be spent from it."
             )
         entries.append(entry)
-    return Page(tuple(entries), head)
+    return LedgerPage(tuple(entries), head)
 
 
-def append(connection: sqlite3.Connection, entry: Entry, head: str) -> None:
+def append(connection: sqlite3.Connection, entry: LedgerEntry, head: str) -> None:
     """Write one more line after the one whose hash is given."""
     values = [str(value) if name in ("epsilon_micro", "delta_femto") else value for name, value in vars(entry).items()]
     connection.execute(_INSERT, (*values, entry.link(head)))
 
 
-def guards() -> frozenset[str]:
-    """Name the triggers that every ledger must have."""
-    return frozenset(("no_update", "no_delete", "in_order"))
-
-
-def _entry(path: Path, row: tuple[object, ...]) -> Entry:
+def _entry(path: Path, row: tuple[object, ...]) -> LedgerEntry:
     try:
         values = dict(zip(_COLUMNS, row, strict=False))
         values |= {name: int(str(values[name])) for name in ("epsilon_micro", "delta_femto")}
-        return Entry(**values)  # type: ignore[arg-type]
+        return LedgerEntry(**values)  # type: ignore[arg-type]
     except ValueError as error:
         raise LedgerError(f"Expected whole amounts in {path}, found line {row[0]} edited.") from error
 
 
 def _connect(path: Path, patience: float) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", patience, isolation_level=None, uri=True)
-    connection.execute("PRAGMA synchronous = EXTRA")  # also the directory, so that no journal comes back from the dead
+    connection.execute("PRAGMA synchronous = EXTRA")  # also the directory, so that no old journal is replayed
     return connection
 
 
@@ -150,17 +146,17 @@ def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
 
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:
-    """Lay out an empty file; leave a ledger as it is, and anything else alone."""
+    """Create the tables of an empty file; an existing ledger is only checked, and any other file is refused."""
     (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if tables == 0:
-        for statement in (*_SCHEMA, f"PRAGMA application_id = {_MARK}", f"PRAGMA user_version = {_VERSION}"):
+        for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION_ID}", f"PRAGMA user_version = {_VERSION}"):
             connection.execute(statement)
     _check(path, connection)
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
     found = tuple(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-    if found != (_MARK, _VERSION):
+    if found != (_APPLICATION_ID, _VERSION):
         raise LedgerError(
             f"Expected a ledger of format {_VERSION} in {path}, found another kind of file; nothing was written."
         )
@@ -168,7 +164,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn whatever the file system or SQLite says into one error that says what to do."""
+    """Turn errors of the file system and of SQLite into one that says what to do."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -1,4 +1,4 @@
-"""What a run costs, question by question, so that a question asked twice is paid twice."""
+"""What a run spends, query by query, so that a query that is sent twice is paid twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,23 @@ Adjacency = Literal["add/remove", "replace-one", "none"]
 @final
 @dataclass(frozen=True)
 class Spending:
-    """What a run spends, on whom, and who has to be trusted for it."""
+    """What a run spends, on which unit, and who has to be trusted for it.
+
+    Parameters
+    ----------
+    model
+        The name of the privacy model.
+    unit
+        The privacy unit that the budget protects: record or client.
+    epsilon, delta
+        The privacy loss; None where the model claims no differential privacy.
+    adjacency
+        How two neighbouring data sets differ.
+    simulation
+        Whether the noise came from a seed, so that nothing is private.
+    statement
+        The guarantee in words, with its assumptions.
+    """
 
     model: str
     unit: str
@@ -28,43 +44,43 @@ class Spending:
 
 @final
 @dataclass(frozen=True)
-class Bill:
+class RunCost:
     """The declared spending of a run, and the event of each query that it covers when each is sent once.
 
     An event is None where the mechanism claims no privacy. `once` means that a unit takes part in one query only, as
-    with disjoint cohorts; then it pays for the most expensive query alone.
+    with disjoint cohorts; then the most expensive query alone counts.
     """
 
     declared: Spending
     events: tuple[Event | None, ...]
     once: bool
 
-    def after(self, asked: Sequence[int]) -> Spending:
-        """Say what is spent when each question was asked so many times; never less than declared."""
-        repeats = _repeats(asked)
+    def after(self, sent: Sequence[int]) -> Spending:
+        """The spending when query i was sent `sent[i]` times; never less than declared."""
+        repeats = _repeats(sent)
         if self.declared.epsilon is None or not repeats:
             return self.declared
-        total = max(self.declared.epsilon, epsilon([self._event(asked)], self.declared.delta or 0.0))
-        often = "One question was" if repeats == 1 else f"Questions were {repeats} times"
-        note = f"{often} asked again after no answer had arrived; what was asked counts as spent, so the total is "
+        total = max(self.declared.epsilon, epsilon([self._event(sent)], self.declared.delta or 0.0))
+        often = "One query was sent again" if repeats == 1 else f"Queries were sent again {repeats} times"
+        note = f"{often} because no answer had arrived; every query that is sent counts as spent, so the total is "
         return replace(
             self.declared, epsilon=total, statement=f"{self.declared.statement} {note}epsilon = {total:.6g}."
         )
 
-    def again(self, asked: Sequence[int], step: int) -> tuple[int, Spending]:
-        """Number the next repetition of this run, and say what asking a step once more adds to the bill."""
-        more = [times + (index == step) for index, times in enumerate(asked)]
+    def repeat(self, sent: Sequence[int], step: int) -> tuple[int, Spending]:
+        """The number of repeats of this run after one more of a step, and what that repeat adds to the spending."""
+        more = [times + (index == step) for index, times in enumerate(sent)]
         after = self.after(more)
         if after.epsilon is None:
             return _repeats(more), after
-        # the whole run, repeats and all, is one release at the declared delta, which is paid already
-        before = self.after(asked).epsilon or 0.0
+        # the whole run with its repeats is one release at the declared delta, which is paid already
+        before = self.after(sent).epsilon or 0.0
         return _repeats(more), replace(after, epsilon=max(after.epsilon - before, 0.0), delta=0.0)
 
-    def _event(self, asked: Sequence[int]) -> Event:
-        times = [Repeated(event, max(n, 1)) for event, n in zip(self.events, asked, strict=True) if event is not None]
-        return Parallel(tuple(times)) if self.once else Composed(tuple(times))
+    def _event(self, sent: Sequence[int]) -> Event:
+        events = [Repeated(event, max(n, 1)) for event, n in zip(self.events, sent, strict=True) if event is not None]
+        return Parallel(tuple(events)) if self.once else Composed(tuple(events))
 
 
-def _repeats(asked: Sequence[int]) -> int:
-    return sum(max(times - 1, 0) for times in asked)
+def _repeats(sent: Sequence[int]) -> int:
+    return sum(max(times - 1, 0) for times in sent)

@@ -15,7 +15,7 @@ from fedcalib.cli.voice import Table, Voice
 
 if TYPE_CHECKING:
     from fedcalib.accounting.ledger import Account
-    from fedcalib.accounting.ledger_file import Entry
+    from fedcalib.accounting.ledger_file import LedgerEntry
 
 
 File: TypeAlias = Annotated[Path, Argument(help="The ledger's file.", show_default=False)]
@@ -103,7 +103,7 @@ def _table(account: Account) -> Table:
     return Table(title, ("", "spent", "limit", "left"), rows)
 
 
-def _lines(lines: list[Entry]) -> Table:
+def _lines(lines: list[LedgerEntry]) -> Table:
     columns = ("", "when", "what", "account", "phase", "epsilon", "delta")
     rows = tuple(
         (

@@ -19,7 +19,7 @@ from typing import Any, Final, final
 
 from fedcalib import files, wire
 from fedcalib.accounting.ledger import Ledger
-from fedcalib.accounting.spending import Bill, Spending
+from fedcalib.accounting.spending import RunCost, Spending
 from fedcalib.errors import BudgetError, LedgerError, WireError
 from fedcalib.loop import Outline
 from fedcalib.query import Query
@@ -137,11 +137,11 @@ class Visit:
         others = tuple(one for one in self.answered if one.step != step)
         return replace(self, answered=(*others, Answered(step, question, attempts, reply)))
 
-    def bill(self, spending: Spending) -> Bill:
+    def cost(self, spending: Spending) -> RunCost:
         """Say what asking again costs."""
         cohort = replace(self.outline.cohort, rate=1.0)
         pairs = zip(self.outline.mechanisms, self.outline.queries, strict=True)
-        return Bill(spending, tuple(mechanism.event(query, cohort) for mechanism, query in pairs), self._once)
+        return RunCost(spending, tuple(mechanism.event(query, cohort) for mechanism, query in pairs), self._once)
 
     def asks(self) -> list[int]:
         """Count the attempts at each step that were answered."""

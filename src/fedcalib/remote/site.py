@@ -192,7 +192,7 @@ class Site:
             return
         self.notebook.debit(question.run, spending, 0, self.policy.epsilon_a_year)
         if visit.step(question.step) is not None:
-            number, more = visit.bill(spending).again(visit.asks(), question.step)
+            number, more = visit.cost(spending).repeat(visit.asks(), question.step)
             self.notebook.debit(question.run, more, number, self.policy.epsilon_a_year)
 
     def _share(self, visit: Visit, question: Question) -> Array:
