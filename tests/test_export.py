@@ -36,14 +36,14 @@ RNG = np.random.default_rng(3)
 STEPS = Steps.of_table(4, RNG.random((4, 15)))
 EMPTY = Steps.of_table(4, np.where(RNG.random((4, 10)) < 0.7, 0.0, 0.4))  # rows without mass keep the base model's
 VECTOR = VectorScaling(tuple(RNG.normal(1, 0.3, 4)), tuple(RNG.normal(0, 1, 4)))
-OFFSETS = fc.LogitOffsets(tuple(map(tuple, RNG.normal(0, 0.5, (4, 16)).tolist())), 8.0)
+OFFSETS = fc.artifacts.LogitOffsets(tuple(map(tuple, RNG.normal(0, 0.5, (4, 16)).tolist())), 8.0)
 BENT = OrderPreservingVector(tuple(RNG.normal(0, 0.1, 4)), tuple(RNG.normal(0.5, 0.3, 4)))
-SHIFTS = fc.LogitShifts(((0.2, -0.1), (0.3, 0.1), (-0.2, 0.0), (0.1, 0.4)), 8.0)
-TWO_CHAINS = Mixture((fc.Chain((VECTOR, OFFSETS)), fc.Chain((SHIFTS, BENT, OFFSETS))), (0.5, 0.5))
+SHIFTS = fc.artifacts.LogitShifts(((0.2, -0.1), (0.3, 0.1), (-0.2, 0.0), (0.1, 0.4)), 8.0)
+TWO_CHAINS = Mixture((fc.artifacts.Chain((VECTOR, OFFSETS)), fc.artifacts.Chain((SHIFTS, BENT, OFFSETS))), (0.5, 0.5))
 SHARES = tuple((np.arange(1, 5) / 10).tolist())
 
 CALIBRATORS: dict[str, Calibrator] = {
-    "identity": fc.Identity("nothing to do"),
+    "identity": fc.artifacts.Identity("nothing to do"),
     "temperature": Temperature(2.3),
     "sharp temperature": Temperature(0.05),
     "temperature near one": Temperature(1 + 1e-8),
@@ -74,13 +74,15 @@ CALIBRATORS: dict[str, Calibrator] = {
     "platt near one": Platt(1 - 1e-8, 0.0),
     "beta": Beta(0.5, 1.5, 0.2),
     "offsets": OFFSETS,
-    "shifts": fc.LogitShifts(tuple(map(tuple, RNG.normal(0, 0.5, (4, 2)).tolist())), 8.0),
-    "label shift": fc.LabelShift(VECTOR, SHARES, SHARES[::-1]),
+    "shifts": fc.artifacts.LogitShifts(tuple(map(tuple, RNG.normal(0, 0.5, (4, 2)).tolist())), 8.0),
+    "label shift": fc.artifacts.LabelShift(VECTOR, SHARES, SHARES[::-1]),
     "mixture": Mixture((Temperature(1.7), STEPS), (0.3, 0.7)),
-    "what Auto finds": fc.KeepTop(fc.Chain((fc.KeepTop(fc.Chain((Temperature(2.1), TWO_CHAINS))), OFFSETS))),
-    "chain": fc.Chain((Temperature(1.7), OFFSETS, STEPS)),
-    "guard": fc.KeepTop(fc.Chain((VECTOR, STEPS))),
-    "guard of many": fc.KeepTop(Steps.of_table(12, RNG.random((12, 20)))),
+    "what Auto finds": fc.artifacts.KeepTop(
+        fc.artifacts.Chain((fc.artifacts.KeepTop(fc.artifacts.Chain((Temperature(2.1), TWO_CHAINS))), OFFSETS))
+    ),
+    "chain": fc.artifacts.Chain((Temperature(1.7), OFFSETS, STEPS)),
+    "guard": fc.artifacts.KeepTop(fc.artifacts.Chain((VECTOR, STEPS))),
+    "guard of many": fc.artifacts.KeepTop(Steps.of_table(12, RNG.random((12, 20)))),
 }
 
 
@@ -156,7 +158,7 @@ def test_what_python_refuses_comes_back_as_nan_and_disturbs_no_neighbour() -> No
 
 
 def test_no_records_give_no_records() -> None:
-    assert run(to_onnx(fc.KeepTop(STEPS)), np.zeros((0, 4))).shape == (0, 4)
+    assert run(to_onnx(fc.artifacts.KeepTop(STEPS)), np.zeros((0, 4))).shape == (0, 4)
 
 
 def test_a_model_says_what_it_takes() -> None:
@@ -170,7 +172,7 @@ def test_a_model_says_what_it_takes() -> None:
 
 
 def test_any_number_of_classes_fits_a_temperature() -> None:
-    exported = to_onnx(fc.KeepTop(Temperature(3.0)))
+    exported = to_onnx(fc.artifacts.KeepTop(Temperature(3.0)))
     for classes in (2, 7, 100):
         probs = RNG.dirichlet(np.ones(classes), 20)
         np.testing.assert_allclose(run(exported, probs), Temperature(3.0)(probs), atol=1e-12)

@@ -93,7 +93,7 @@ def points() -> Iterator[Point]:
 def clients(network: str, deal: Deal, run: int) -> tuple[fc.Federation, fc.Records, float]:
     """Deal the cards once for all points that share them."""
     calibration, test = halves(networks("cifar10")[network], run)
-    return dealt(calibration, deal, run), test, row(fc.Identity(), test)["cwece"]
+    return dealt(calibration, deal, run), test, row(fc.artifacts.Identity(), test)["cwece"]
 
 
 def measured(point: Point, network: str, run: int) -> dict[str, object]:

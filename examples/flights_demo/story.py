@@ -107,7 +107,7 @@ class _Own:
 
     def strategies(self, shared: Platt) -> tuple[fc.Calibrator, ...]:
         """The calibrators in the order of STRATEGIES."""
-        return fc.Identity(), shared, self.alone, self.shifted
+        return fc.artifacts.Identity(), shared, self.alone, self.shifted
 
 
 def _own(records: fc.Records, shared: Platt) -> _Own:

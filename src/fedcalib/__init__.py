@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fedcalib.registry import exports
 
 if TYPE_CHECKING:
+    from fedcalib import artifacts as artifacts
     from fedcalib import audit as audit
     from fedcalib import cohort as cohort
     from fedcalib import data as data
@@ -26,15 +27,8 @@ if TYPE_CHECKING:
     from fedcalib import search as search
     from fedcalib import training as training
     from fedcalib.accounting.ledger import Ledger as Ledger
-    from fedcalib.artifacts import load as load
     from fedcalib.artifacts.calibrator import Calibrator as Calibrator
-    from fedcalib.artifacts.calibrator import Chain as Chain
-    from fedcalib.artifacts.calibrator import Identity as Identity
-    from fedcalib.artifacts.calibrator import KeepTop as KeepTop
-    from fedcalib.artifacts.logit_shifts import LabelShares as LabelShares
-    from fedcalib.artifacts.logit_shifts import LabelShift as LabelShift
-    from fedcalib.artifacts.logit_shifts import LogitOffsets as LogitOffsets
-    from fedcalib.artifacts.logit_shifts import LogitShifts as LogitShifts
+    from fedcalib.artifacts.saving import load as load
     from fedcalib.cohort import Disjoint as Disjoint
     from fedcalib.cohort import Everyone as Everyone
     from fedcalib.cohort import Poisson as Poisson

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcalib.artifacts import read_document
+from fedcalib.artifacts.saving import read_document
 from tests.cli.conftest import Shell, counts, overconfident
 
 METRICS = {"accuracy", "ece", "cwece", "nll", "brier", "auc"}

@@ -43,9 +43,9 @@ def test_later_stages_ask_about_calibrated_records() -> None:
 
 def test_chains_unroll_and_forget_identities() -> None:
     warm, wide = Temperature(2.0), VectorScaling((1.0, 2.0), (0.0, 0.1))
-    assert chained(fc.Identity(), warm) == warm
-    assert chained(chained(warm, wide), fc.Identity("no")) == fc.Chain((warm, wide))
-    assert chained(fc.Identity(), fc.Identity("because")) == fc.Identity("because")
+    assert chained(fc.artifacts.Identity(), warm) == warm
+    assert chained(chained(warm, wide), fc.artifacts.Identity("no")) == fc.artifacts.Chain((warm, wide))
+    assert chained(fc.artifacts.Identity(), fc.artifacts.Identity("because")) == fc.artifacts.Identity("because")
 
 
 @given(
@@ -55,7 +55,7 @@ def test_chains_unroll_and_forget_identities() -> None:
 def test_the_guard_keeps_the_top_class(base: np.ndarray, shift: np.ndarray) -> None:
     probs = (base + 1e-6) / (base + 1e-6).sum(axis=1, keepdims=True)
     inner = VectorScaling((1.0,) * 5, tuple(shift.tolist()))
-    out = fc.KeepTop(inner)(probs)
+    out = fc.artifacts.KeepTop(inner)(probs)
     assert (out.argmax(axis=1) == probs.argmax(axis=1)).all()
     np.testing.assert_allclose(out.sum(axis=1), 1.0)
     kept = inner(probs).argmax(axis=1) == probs.argmax(axis=1)
@@ -64,7 +64,7 @@ def test_the_guard_keeps_the_top_class(base: np.ndarray, shift: np.ndarray) -> N
 
 def test_the_guard_moves_as_little_as_possible() -> None:
     inner = VectorScaling((1.0, 1.0, 1.0), (0.0, float(np.log(4.0)), 0.0))
-    out = fc.KeepTop(inner)(np.array([[0.5, 0.3, 0.2]]))  # 0.5 : 1.2 : 0.2 before it
+    out = fc.artifacts.KeepTop(inner)(np.array([[0.5, 0.3, 0.2]]))  # 0.5 : 1.2 : 0.2 before it
     np.testing.assert_allclose(out, [[0.85 / 1.9, 0.85 / 1.9, 0.2 / 1.9]], atol=1e-6)
 
 
@@ -118,7 +118,7 @@ def _both(result: fc.Result[fc.Calibrator], records: fc.Records) -> tuple[np.nda
 def test_it_asks_nothing_where_noise_drowns_everything() -> None:
     data = federation(4)
     result = fc.run(fc.Auto(), fc.InProcess(data), fc.UserGaussian(1.0, 1e-5))
-    assert isinstance(result.artifact, fc.Identity)
+    assert isinstance(result.artifact, fc.artifacts.Identity)
     assert "5 clients" in result.artifact.reason
     assert result.plan.queries == ()
 
@@ -158,8 +158,8 @@ def test_a_calibrated_model_is_left_alone_where_noise_is_large() -> None:
     place = fc.InProcess(fc.Federation.dirichlet(fc.Records.of_probs(probs, labels), 80, 0.3, seed=0))
     model = fc.UserGaussian(0.5, 1e-5)
     kept = [fc.run(fc.Auto(), place, model, randomness=fc.Simulated(k)).artifact for k in range(12)]
-    assert sum(isinstance(artifact, fc.Identity) for artifact in kept) >= 8
-    assert all("noise" in artifact.reason for artifact in kept if isinstance(artifact, fc.Identity))
+    assert sum(isinstance(artifact, fc.artifacts.Identity) for artifact in kept) >= 8
+    assert all("noise" in artifact.reason for artifact in kept if isinstance(artifact, fc.artifacts.Identity))
 
 
 def test_a_temperature_in_doubt_is_left_at_one() -> None:
@@ -178,7 +178,7 @@ def test_label_shift_helps_a_skewed_client_and_absent_classes_stay_possible() ->
     warm = fc.run(fc.OneShotTemperature(), fc.InProcess(fit), fc.SecAgg()).artifact
     plain, own = 0.0, 0.0
     for k in range(20):
-        shifted = fc.LabelShift.local(fit.client(k), overall, warm)
+        shifted = fc.artifacts.LabelShift.local(fit.client(k), overall, warm)
         assert min(shifted.own) > 0
         held = test.client(k)
         if not len(held):
@@ -187,7 +187,7 @@ def test_label_shift_helps_a_skewed_client_and_absent_classes_stay_possible() ->
         own += len(held) * metrics.nll(shifted.of(held), held.labels)
     assert own < 0.95 * plain
     with pytest.raises(InputError):
-        fc.LabelShares((0.5, 0.6))
+        fc.artifacts.LabelShares((0.5, 0.6))
 
 
 def test_a_run_tells_it_what_it_may_spend() -> None:

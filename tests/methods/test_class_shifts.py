@@ -39,7 +39,7 @@ def test_the_curvature_is_that_of_the_log_likelihood() -> None:
     whole = whole + whole.T - np.diag(np.diag(whole))
     step = 1e-6
     for j in range(3):
-        moved = fc.LogitShifts(tuple((step if k == j else 0.0,) for k in range(3)), 8.0).of(records)
+        moved = fc.artifacts.LogitShifts(tuple((step if k == j else 0.0,) for k in range(3)), 8.0).of(records)
         labels = np.eye(3)[records.labels]
         np.testing.assert_allclose(((labels - moved).sum(axis=0) - residual) / step, -whole[j], atol=1e-2)
 
@@ -88,7 +88,7 @@ def test_hopeless_noise_leaves_the_model_alone_and_says_so() -> None:
     for seed in range(5):
         privacy = fc.UserGaussian(0.01, 1e-6)
         artifact = fc.run(fc.methods.ClassShifts(), fc.InProcess(data), privacy, randomness=fc.Simulated(seed)).artifact
-        if isinstance(artifact, fc.Identity):
+        if isinstance(artifact, fc.artifacts.Identity):
             assert "noise" in artifact.reason
         else:
             assert np.abs(np.array(artifact.table)).mean() < 0.05
@@ -102,6 +102,6 @@ def test_too_many_classes_are_sent_to_residual_binning() -> None:
             fc.methods.ClassShifts(**wrong)
     for table in (((0.0,), (0.0, 1.0)), ((float("nan"),), (0.0,))):
         with pytest.raises(InputError):
-            fc.LogitShifts(table, 8.0)
+            fc.artifacts.LogitShifts(table, 8.0)
     with pytest.raises(InputError):
-        fc.LogitShifts(((0.0,), (0.0,)), 8.0)(np.full((1, 3), 1 / 3))
+        fc.artifacts.LogitShifts(((0.0,), (0.0,)), 8.0)(np.full((1, 3), 1 / 3))

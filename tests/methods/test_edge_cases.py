@@ -148,6 +148,6 @@ def test_small_cohorts_are_refused_before_anything_is_read() -> None:
 
 
 def test_ties_go_to_the_lowest_class_on_both_sides() -> None:
-    guarded = fc.KeepTop(fc.run(fc.FedBin(), fc.InProcess(federation(3)), fc.Open()).artifact)
+    guarded = fc.artifacts.KeepTop(fc.run(fc.FedBin(), fc.InProcess(federation(3)), fc.Open()).artifact)
     tied = np.array([[0.4, 0.4, 0.2], [0.2, 0.4, 0.4]])
     assert guarded(tied).argmax(axis=1).tolist() == [0, 1]

@@ -94,7 +94,7 @@ def test_hopeless_noise_leaves_the_model_alone_and_says_so() -> None:
         artifact = fc.run(
             fc.methods.ResidualBinning(), fc.InProcess(data), privacy, randomness=fc.Simulated(seed)
         ).artifact
-        if isinstance(artifact, fc.Identity):
+        if isinstance(artifact, fc.artifacts.Identity):
             assert "noise" in artifact.reason
         else:
             assert np.abs(np.array(artifact.table)).mean() < 0.05

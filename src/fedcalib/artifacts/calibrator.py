@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fedcalib.artifacts import Artifact
+from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.records import Records, log_probs, softmax
 from fedcalib.types import Floats, Ints
@@ -97,7 +97,7 @@ class Identity(Calibrator):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fc.Identity()([0.2, 0.9])
+    >>> fc.artifacts.Identity()([0.2, 0.9])
     array([0.2, 0.9])
     """
 
@@ -132,7 +132,7 @@ class Chain(Calibrator):
     --------
     >>> import fedcalib as fc
     >>> from fedcalib.artifacts.scaling import Platt, Temperature
-    >>> fc.Chain((Temperature(2.0), Platt(1.0, 0.5)))([0.1, 0.9]).round(2)
+    >>> fc.artifacts.Chain((Temperature(2.0), Platt(1.0, 0.5)))([0.1, 0.9]).round(2)
     array([0.35, 0.83])
     """
 
@@ -173,7 +173,7 @@ class Mixture(Calibrator):
     >>> import fedcalib as fc
     >>> from fedcalib.artifacts.calibrator import Mixture
     >>> from fedcalib.artifacts.scaling import Temperature
-    >>> Mixture((fc.Identity(), Temperature(2.0)), (0.5, 0.5))([0.1, 0.9]).round(3)
+    >>> Mixture((fc.artifacts.Identity(), Temperature(2.0)), (0.5, 0.5))([0.1, 0.9]).round(3)
     array([0.175, 0.825])
     """
 
@@ -216,7 +216,7 @@ class KeepTop(Calibrator):
     >>> shifted = VectorScaling((1.0, 1.0, 1.0), (0.0, 2.0, 0.0))
     >>> shifted([[0.5, 0.3, 0.2]]).round(2)
     array([[0.17, 0.76, 0.07]])
-    >>> fc.KeepTop(shifted)([[0.5, 0.3, 0.2]]).round(2)
+    >>> fc.artifacts.KeepTop(shifted)([[0.5, 0.3, 0.2]]).round(2)
     array([[0.47, 0.47, 0.07]])
     """
 

@@ -14,8 +14,8 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.artifacts import Artifact
 from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.estimation import score_rates
 from fedcalib.estimation.score_rates import HEADLINE, Bins, Estimates, checked_thresholds

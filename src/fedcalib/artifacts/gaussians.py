@@ -12,8 +12,8 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts import Artifact
 from fedcalib.artifacts.networks import Head, Representation, Scorer, Trained
+from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.records import Records, softmax
 from fedcalib.training.network import Network, inputs_of

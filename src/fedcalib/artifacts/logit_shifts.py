@@ -13,8 +13,8 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts import Artifact
 from fedcalib.artifacts.calibrator import Calibrator, Identity, normalised
+from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import log_odds, odds_cells
 from fedcalib.records import Records, log_probs, softmax
@@ -36,7 +36,7 @@ class LogitOffsets(Calibrator):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fc.LogitOffsets(((0.0, -1.0), (0.0, -1.0)), 8.0)([[0.1, 0.9]]).round(3)
+    >>> fc.artifacts.LogitOffsets(((0.0, -1.0), (0.0, -1.0)), 8.0)([[0.1, 0.9]]).round(3)
     array([[0.115, 0.885]])
     """
 
@@ -74,7 +74,7 @@ class LogitShifts(Calibrator):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fc.LogitShifts(((0.0, 0.0), (0.0, -1.0)), 8.0)([[0.1, 0.9]]).round(3)
+    >>> fc.artifacts.LogitShifts(((0.0, 0.0), (0.0, -1.0)), 8.0)([[0.1, 0.9]]).round(3)
     array([[0.232, 0.768]])
     """
 
@@ -110,7 +110,7 @@ class LabelShares(Artifact):
     --------
     >>> import fedcalib as fc
     >>> import numpy as np
-    >>> fc.LabelShares.of_counts(np.array([300.0, 100.0])).shares
+    >>> fc.artifacts.LabelShares.of_counts(np.array([300.0, 100.0])).shares
     (0.749..., 0.250...)
     """
 
@@ -145,9 +145,9 @@ class LabelShift(Calibrator):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> overall = fc.LabelShares((0.5, 0.5))
+    >>> overall = fc.artifacts.LabelShares((0.5, 0.5))
     >>> records = fc.Records.of_scores([0.5] * 10, [1] * 8 + [0] * 2)
-    >>> fc.LabelShift.local(records, overall)([0.5]).round(2)
+    >>> fc.artifacts.LabelShift.local(records, overall)([0.5]).round(2)
     array([0.65])
     """
 

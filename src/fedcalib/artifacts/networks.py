@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.artifacts import Artifact
+from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.records import Records, softmax

@@ -13,8 +13,8 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts import Artifact
 from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.records import softmax
 from fedcalib.types import Array, Floats, Ints
