@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 
 import fedcalib as fc
 from fedcalib import metrics
-from fedcalib.metrics.binning import log_odds
+from fedcalib.numeric import log_odds
 from fedcalib.types import Floats
 
 ROWS = st.integers(2, 12).flatmap(lambda c: arrays.arrays(np.float64, (3, c), elements=st.floats(0.0, 1.0)))

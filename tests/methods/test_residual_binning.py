@@ -12,7 +12,8 @@ from fedcalib import metrics
 from fedcalib.artifacts.logit_shifts import LogitOffsets
 from fedcalib.errors import InputError
 from fedcalib.estimation.evidence import offsets
-from fedcalib.metrics.binning import log_odds, odds_cells
+from fedcalib.metrics.binning import odds_cells
+from fedcalib.numeric import log_odds
 from tests.contract.subjects import federation
 
 

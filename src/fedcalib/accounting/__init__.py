@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from fedcalib.accounting.events import Composed, Concentrated, Event, Parallel, Pure, Repeated, SampledGaussian, require
+from fedcalib.numeric import bisected
 from fedcalib.types import Ints
 
 _QUADRATURE_STEP: Final = 0.125  # of the trapezoidal rule; its error falls like e^(-pi^2/step)
@@ -202,10 +203,8 @@ def _epsilon_of_rho(rho: float, delta: float) -> float:
     """Epsilon at the best order, where rho (order - 1)^2 = -ln(delta * order): the left side rises, the right falls."""
     if rho == 0:
         return 0.0
-    low, high = 0.0, min(sqrt(-log(delta) / rho), 1 / delta)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rho * middle**2 < -log(delta) - log1p(middle) else (low, middle)
+    most = min(sqrt(-log(delta) / rho), 1 / delta)
+    _, high = bisected(lambda above: rho * above**2 >= -log(delta) - log1p(above), 0.0, most, 60)
     return _epsilon_at(1 + high, rho * (1 + high), delta)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator, Identity, normalised
 from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
-from fedcalib.metrics.binning import log_odds, odds_cells
+from fedcalib.metrics.binning import odds_cells
+from fedcalib.numeric import log_odds, sigmoid
 from fedcalib.records import Records, log_probs, softmax
 from fedcalib.types import Floats
 
@@ -56,7 +57,7 @@ class LogitOffsets(Calibrator):
             raise InputError(f"Expected {len(table)} classes, found {probs.shape[1]}.")
         odds = log_odds(probs)
         moved = odds + table[np.arange(len(table)), odds_cells(odds, table.shape[1], self.reach)]
-        return normalised(0.5 * (1 + np.tanh(moved / 2)), probs)
+        return normalised(sigmoid(moved), probs)
 
 
 @final

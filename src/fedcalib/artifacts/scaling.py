@@ -16,6 +16,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
+from fedcalib.numeric import sigmoid
 from fedcalib.records import softmax
 from fedcalib.types import Array, Floats, Ints
 
@@ -196,7 +197,7 @@ def binary(probs: Floats) -> None:
 
 def of_log_odds(odds: Floats) -> Floats:
     """Probabilities of both classes, (n, 2), from the log-odds of class 1."""
-    one = 0.5 * (1 + np.tanh(odds / 2))
+    one = sigmoid(odds)
     return np.stack([1 - one, one], axis=1)
 
 

@@ -22,6 +22,7 @@ from typing import Any, final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.numeric import bisected
 from fedcalib.types import Array, Floats, Ints
 
 
@@ -120,10 +121,7 @@ class Gaussian(Evidence):
             return 0.0
         while self._delta(strength, high) > self.delta:
             low, high = high, 2 * high
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._delta(strength, middle) > self.delta else (low, middle)
-        return low
+        return bisected(lambda epsilon: self._delta(strength, epsilon) <= self.delta, low, high, 60)[0]
 
     @staticmethod
     def _delta(mu: float, epsilon: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -180,11 +181,7 @@ def _is_text(array: Any) -> bool:
 
 def _first_wrong(cells: Any) -> int:
     """The index of the first cell that is not a number, where at least one is not, by bisection."""
-    good, bad = 0, len(cells)  # the first `good` cells are all numbers, the first `bad` cells are not
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if _are_numbers(cells[:middle]) else (good, middle)
-    return good
+    return bisect_left(range(1, len(cells)), True, key=lambda count: not _are_numbers(cells[:count]))
 
 
 def _are_numbers(cells: Any) -> bool:

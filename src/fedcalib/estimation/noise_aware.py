@@ -24,6 +24,7 @@ import numpy as np
 from fedcalib.metrics.calibration_line import fit_counts
 from fedcalib.metrics.intervals import Interval, check_level, critical, normal_quantile
 from fedcalib.metrics.ranking import auc_bucket_bound, auc_of_counts, auc_variance
+from fedcalib.numeric import bisected, bisected_each, sigmoid
 from fedcalib.types import Floats
 
 # All limits below are in standard deviations.
@@ -72,11 +73,7 @@ def debiased_absolute(terms: Floats, noise: Floats) -> Floats:
     """
     distribution = _FoldedNormal.of(np.diag(noise))
     observed = np.abs(terms)
-    low, high = np.zeros_like(observed), observed.copy()
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        above = distribution.means(middle)[0] > observed
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    low, _ = bisected_each(lambda x: distribution.means(x)[0] > observed, np.zeros_like(observed), observed, _HALVINGS)
     biased = (distribution.deviation > 0) & (observed < _MAX_RATIO * distribution.deviation)
     return np.where(biased, low, observed)
 
@@ -162,7 +159,7 @@ def _smallest_sum(total: float, low: Floats, high: Floats, distribution: _Folded
         raised[order] = low[order] + np.clip(extra - before, 0.0, room)
         return _tails(distribution, raised, z)[1] >= total
 
-    return float(low.sum()) + _bisected(reaches, float(room.sum()))
+    return float(low.sum()) + _least(reaches, float(room.sum()))
 
 
 def _largest_sum(total: float, low: Floats, high: Floats, distribution: _FoldedNormal, z: float) -> float:
@@ -175,18 +172,12 @@ def _largest_sum(total: float, low: Floats, high: Floats, distribution: _FoldedN
         return _tails(distribution, np.clip(multiple * distribution.deviation, low, high), z)[0] > total
 
     steepest = float((high / distribution.divisor)[distribution.deviation > 0].max())
-    return float(np.clip(_bisected(exceeds, steepest) * distribution.deviation, low, high).sum())
+    return float(np.clip(_least(exceeds, steepest) * distribution.deviation, low, high).sum())
 
 
-def _bisected(holds: Callable[[float], bool], largest: float) -> float:
+def _least(holds: Callable[[float], bool], largest: float) -> float:
     """Least number in [0, largest] from which on a monotone condition holds."""
-    low, high = 0.0, largest
-    if holds(low):
-        return low
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return 0.0 if holds(0.0) else bisected(holds, 0.0, largest, _HALVINGS)[1]
 
 
 def noisy_gap_error(
@@ -258,7 +249,7 @@ def fit_noisy_counts(
     variance = np.broadcast_to(noise, p.shape)
     if not variance.any():
         return weights
-    mean = 0.5 * (1 + np.tanh((x @ weights) / 2))
+    mean = sigmoid(x @ weights)
     hessian = _hessian_beyond_noise(x, (p + n) * mean * (1 - mean), 2 * variance * (mean * (1 - mean)) ** 2)
     gradient_noise = (x.T * (variance * ((1 - mean) ** 2 + mean**2))) @ x
     # the mode has weighed the labels against the prior as if counts were exact; noise adds to the variance of the
@@ -283,7 +274,7 @@ def _posterior_mode(x: Floats, p: Floats, n: Floats, start: Floats, prior: Float
     records = np.maximum(p + n, 0.0)
     weights = start.copy()
     for _ in range(_MAX_NEWTON_STEPS):
-        mean = 0.5 * (1 + np.tanh((x @ weights) / 2))
+        mean = sigmoid(x @ weights)
         hessian = (x.T * (records * mean * (1 - mean))) @ x + prior
         step = np.linalg.solve(hessian, x.T @ ((p + n) * mean - p) + prior @ (weights - start))
         step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-300))  # at most one unit of log-odds at a time

@@ -20,7 +20,8 @@ from typing import Final, final
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from fedcalib.types import Floats
+from fedcalib.numeric import bisected_each
+from fedcalib.types import Bools, Floats
 
 PRIOR_LOG_TEMPERATURE: Final = log(1.5)  # over-confident networks need about this temperature: public knowledge,
 PRIOR_DEVIATION: Final = 0.5  # with a standard deviation so large that it matters only where noise is large
@@ -83,15 +84,15 @@ def _end_slope(run: float, next_run: float, secant: Floats, next_secant: Floats)
 
 def _hermite_roots(start: Floats, end: Floats, first: Floats, last: Floats) -> Floats:
     """Root of each Hermite cubic on [0, 1] by bisection, from its two end values and its two end slopes."""
-    low, high = np.zeros(len(start)), np.ones(len(start))
-    for _ in range(_HALVINGS):
-        t = (low + high) / 2
+
+    def reached(t: Floats) -> Bools:
         value = (
             (1 + 2 * t) * (1 - t) ** 2 * start + t * (1 - t) ** 2 * first
             + t**2 * (3 - 2 * t) * end - t**2 * (1 - t) * last
         )  # fmt: skip
-        below = value < 0
-        low, high = np.where(below, t, low), np.where(below, high, t)
+        return ~(value < 0)
+
+    low, high = bisected_each(reached, np.zeros(len(start)), np.ones(len(start)), _HALVINGS)
     return (low + high) / 2
 
 

@@ -17,8 +17,6 @@ from fedcalib.randomness import Randomness
 from fedcalib.records import softmax
 from fedcalib.types import Floats, Ints
 
-_HALVINGS = 48  # of a range of 6 in ln T: to the last digits
-
 
 @final
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from fedcalib.artifacts.scaling import OrderPreservingNetwork, OrderPreservingVe
 from fedcalib.errors import InputError
 from fedcalib.families import Derivatives, Family, GapDerivatives, bounded_logits, log_losses
 from fedcalib.federation import Federation
+from fedcalib.numeric import sigmoid
 from fedcalib.randomness import Randomness
 from fedcalib.records import softmax
 from fedcalib.types import Floats, Ints
@@ -35,8 +36,7 @@ def gap_losses(ranked: Sorted, raw: Floats, labels: Ints) -> tuple[Floats, Float
     """Give each record's log loss of stretched gaps, with the same gradient."""
     place = np.argmax(ranked.order == labels[:, None], axis=1)
     value, residual = log_losses(ranked.stretched(softplus(raw)), place)
-    sigmoid = 0.5 * (1 + np.tanh(raw / 2))
-    slope: Floats = ranked.gaps * sigmoid * np.cumsum(residual, axis=1)[:, :-1]
+    slope: Floats = ranked.gaps * sigmoid(raw) * np.cumsum(residual, axis=1)[:, :-1]
     return value, slope
 
 
@@ -73,7 +73,7 @@ class OrderPreservingVectorFamily(Family):
         place = np.argmax(ranked.order == labels[:, None], axis=1)
         stretched = ranked.stretched(softplus(raw))
         above = np.cumsum(softmax(stretched), axis=1)[:, :-1]
-        rise = 0.5 * (1 + np.tanh(raw / 2))
+        rise = sigmoid(raw)
         lift, off = ranked.gaps * rise, above - (place[:, None] <= np.arange(over.shape[1]))
         own = lift**2 * above * (1 - above) + lift * (1 - rise) * off
         lever, pull, bend, lifts, likely = (ranked.by_class(part) for part in (values, lift * off, own, lift, above))

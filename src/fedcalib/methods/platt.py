@@ -16,6 +16,7 @@ from fedcalib.estimation.noise_aware import fit_noisy_counts
 from fedcalib.estimation.score_table import Buckets, ScoreTable
 from fedcalib.flows.score_table import ScoreCalibration, check_buckets, two_classes
 from fedcalib.method import Flow, Method
+from fedcalib.numeric import log_odds
 from fedcalib.queries.reliability import ScoreHistogram
 from fedcalib.queries.scores import TREE, ScoreTree
 from fedcalib.records import Schema
@@ -56,8 +57,7 @@ class PlattScaling(Method[Platt]):
 
 def fit_platt(score: Floats, positive: Floats, negative: Floats, noise: Floats) -> Platt:
     """Fit a line through the log-odds of cells that stand for a score each; nothing known means no change."""
-    inner = np.clip(score, 1e-6, 1 - 1e-6)
-    odds = np.log(inner) - np.log1p(-inner)
+    odds = log_odds(score, 1e-6)
     intercept, slope = fit_noisy_counts(
         np.stack([np.ones_like(odds), odds], axis=1), positive, negative, noise=noise, prior_mean=(0.0, 1.0)
     )

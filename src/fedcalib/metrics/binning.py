@@ -29,10 +29,10 @@ from typing import Any, Final, final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.numeric import log_odds, sigmoid
 from fedcalib.types import Floats, Ints
 
 MOST_BINS = 1 << 31
-_FLOOR = 1e-12  # log-odds stop at 27.6 on either side
 
 
 def bin_index(p: Any, bins: int) -> Ints:
@@ -74,13 +74,6 @@ def check_unit_interval(values: Floats, name: str) -> None:
             f"Expected {name} between 0 and 1, found {low:.6g} to {high:.6g}; "
             "drop records that hold NaN, and turn logits into probabilities first."
         )
-
-
-def log_odds(probs: Floats) -> Floats:
-    """Take log-odds, with 0 and 1 read as a hair inside."""
-    inside = np.clip(np.asarray(probs, dtype=np.float64), _FLOOR, 1 - _FLOOR)
-    odds: Floats = np.log(inside) - np.log1p(-inside)
-    return odds
 
 
 def odds_cells(odds: Floats, cells: int, reach: float) -> Ints:
@@ -236,7 +229,7 @@ class EvenLogOdds(Axis):
     def middles(self, bins: int) -> Floats:
         """Halve each bin of the log-odds."""
         odds = ((np.arange(bins) + 0.5) / bins * 2 - 1) * self.reach
-        return 0.5 * (1 + np.tanh(odds / 2))
+        return sigmoid(odds)
 
 
 EVEN: Final = EvenProbability()

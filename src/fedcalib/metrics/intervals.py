@@ -17,6 +17,7 @@ import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import check_unit_interval
+from fedcalib.numeric import bisected
 from fedcalib.types import Array, Floats, Ints
 
 NOTHING = math.nan
@@ -208,11 +209,7 @@ def critical(width: float, level: float) -> float:
     """
     law = NormalDist()
     low, high = law.inv_cdf(check_level(level)), law.inv_cdf((1 + level) / 2)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        covered = law.cdf(middle + width) - law.cdf(-middle)
-        low, high = (low, middle) if covered >= level else (middle, high)
-    return high
+    return bisected(lambda z: law.cdf(z + width) - law.cdf(-z) >= level, low, high, _HALVINGS)[1]
 
 
 def check_level(level: float) -> float:

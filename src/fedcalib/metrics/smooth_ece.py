@@ -15,6 +15,7 @@ import numpy as np
 
 from fedcalib.metrics.intervals import scores_and_labels, some_records
 from fedcalib.metrics.losses import top_label
+from fedcalib.numeric import bisected
 from fedcalib.types import Array, Floats
 
 CELLS = 1 << 13  # a grid of 1/8192: far finer than any bandwidth that data can resolve
@@ -52,11 +53,11 @@ def smooth_ece_of_residuals(residuals: Any, records: float) -> float:
     """Measure smECE from a histogram of residual sums over equal cells of [0, 1]; the grid sets the resolution."""
     cells = len(residuals)
     waves = np.fft.rfft(np.concatenate([residuals, np.flip(residuals)]))  # reflected at both ends: even and periodic
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        wider = np.abs(_smoothed(waves, cells, middle)).sum() > middle * records
-        low, high = (middle, high) if wider else (low, middle)
+
+    def enough(bandwidth: float) -> bool:
+        return not np.abs(_smoothed(waves, cells, bandwidth)).sum() > bandwidth * records
+
+    low, high = bisected(enough, 0.0, 1.0, HALVINGS)
     return (low + high) / 2 if low > 0 else 0.0
 
 

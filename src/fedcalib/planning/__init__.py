@@ -24,6 +24,7 @@ from fedcalib.estimation.score_table import DETECTION_Z, ScoreTable
 from fedcalib.estimation.trees import nonnegative_leaves
 from fedcalib.metrics.binning import bin_edges
 from fedcalib.metrics.table import ACCURACY, AUC, ECE, PRECISION, RECALL, shown_in
+from fedcalib.numeric import bisected
 from fedcalib.planning.simulation import ScoreModel as ScoreModel
 from fedcalib.planning.simulation import simulated_tables
 from fedcalib.privacy import Privacy
@@ -252,8 +253,8 @@ def _least(target: float, low: float, high: float, try_: Callable[[float, Study]
 
 
 def _bisected(target: float, low: float, high: float, try_: Callable[[float], Forecast]) -> tuple[float, float]:
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        found = try_(middle)
-        low, high = (low, middle) if found.enough and found.error <= target else (middle, high)
-    return low, high
+    def reached(size: float) -> bool:
+        found = try_(size)
+        return found.enough and found.error <= target
+
+    return bisected(reached, low, high, _STEPS)

@@ -18,6 +18,7 @@ from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.estimation.trees import consistent
 from fedcalib.method import Plan
 from fedcalib.metrics.binning import bin_edges
+from fedcalib.numeric import log_odds, sigmoid
 from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.privacy.local import RandomisedReports
 from fedcalib.queries.scores import ScoreTree
@@ -58,7 +59,7 @@ class ScoreModel:
         from scipy.special import ndtr
 
         edges = bin_edges(cells)[1:-1]
-        odds = (np.log(edges) - np.log1p(-edges)) / self.confidence
+        odds = log_odds(edges) / self.confidence
         base = np.log(self.positive_rate / (1 - self.positive_rate))
         place = (odds - base) / self._apart + self._apart / 2  # where a negative's normal variable would be
         below = np.stack([ndtr(place), ndtr(place - self._apart)])
@@ -76,7 +77,7 @@ class ScoreModel:
         labels = (rng.random(records) < self.positive_rate).astype(np.int64)
         normal = rng.normal(self._apart * labels - self._apart / 2)
         odds = self.confidence * (self._apart * normal + np.log(self.positive_rate / (1 - self.positive_rate)))
-        scores: Floats = 0.5 * (1 + np.tanh(odds / 2))
+        scores: Floats = sigmoid(odds)
         return scores, labels
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from fedcalib.artifacts.steps import step_functions
 from fedcalib.errors import InputError
-from fedcalib.metrics.binning import EVEN, Axis, log_odds, odds_cells
+from fedcalib.metrics.binning import EVEN, Axis, odds_cells
+from fedcalib.numeric import log_odds
 from fedcalib.query import Block, Bound, RecordQuery, Rows
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
