@@ -259,5 +259,5 @@ def test_progress_is_watched() -> None:
 
 def test_results_count_bytes() -> None:
     result = fc.run(fc.FedBin(bins=128), fc.InProcess(federation(4)), fc.Open())
-    assert result.bytes_a_client == 8 * 2 * 4 * 128
+    assert result.bytes_per_client == 8 * 2 * 4 * 128
     assert wire.fingerprint(result.plan.queries[0]) == wire.fingerprint(result.plan.queries[0])

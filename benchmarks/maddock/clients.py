@@ -70,7 +70,7 @@ def measured(name: str, method: fc.Method[fc.Calibrator], privacy: fc.privacy.Pr
         result = fc.run(method, place, privacy, randomness=fc.Simulated(repeat))
         least = min(least, place.seconds)
     asked = len(result.plan.queries)
-    return [name, f"{result.bytes_a_client / 1024:.2f}", str(asked), f"{1000 * least:.2f}"]
+    return [name, f"{result.bytes_per_client / 1024:.2f}", str(asked), f"{1000 * least:.2f}"]
 
 
 def main() -> int:

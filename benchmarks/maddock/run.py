@@ -100,7 +100,7 @@ def compete(sheet: Sheet, card: Card, epsilon: float | str, who: Iterable[Conten
         result = released(contender, card)
         seconds = time.process_time() - start
         measured = {name: f"{value:.6g}" for name, value in row(result.artifact, card.test).items()}
-        sheet.add({**values, **measured, "seconds": f"{seconds:.4g}", "bytes": result.bytes_a_client})
+        sheet.add({**values, **measured, "seconds": f"{seconds:.4g}", "bytes": result.bytes_per_client})
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fedcalib.accounting.spending import RunCost, Spending
 from fedcalib.cohort import Cohort, Everyone, Participation
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy import Mechanism, Privacy
-from fedcalib.query import Answer, Query
+from fedcalib.query import Answer, Block, Query
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.records import Schema
 from fedcalib.transcript import Transcript
@@ -116,7 +116,7 @@ class Result(Generic[T]):
     plan: Plan
     cohort: Cohort
     transcript: Transcript
-    bytes_a_client: int  # what one client sends in answer to all queries, at eight a number
+    bytes_per_client: int  # what one client sends in answer to all queries, eight bytes per number
 
 
 @final
@@ -144,6 +144,51 @@ class Agreement(Generic[T]):
         mechanisms = tuple(privacy.mechanism(query, plan, cohort, participation) for query in plan.queries)
         spending = privacy.spending(plan, cohort, participation)
         return cls(method, privacy, participation, schema, cohort, plan, mechanisms, spending)
+
+    @property
+    def bytes_per_client(self) -> int:
+        """Bytes that one client sends in answer to all queries, eight per number."""
+        return 8 * sum(self._widths)
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        return tuple(one.width(query) for one, query in zip(self.mechanisms, self.plan.queries, strict=True))
+
+    def cost(self) -> dict[str, Any]:
+        """What a client sends and what the run spends, as plain data."""
+        spent = self.spending
+        return {
+            "bytes_per_client": self.bytes_per_client,
+            "epsilon": spent.epsilon,
+            "delta": spent.delta,
+            "unit": spent.unit,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The cost, and every query with its blocks and their bounds, as plain data."""
+        asked = zip(self.plan.queries, self._widths, strict=True)
+        queries = [
+            {
+                "query": type(query).__name__,
+                "numbers": width,
+                "blocks": [_block(name, block) for name, block in query.blocks.items()],
+            }
+            for query, width in asked
+        ]
+        return {**self.cost(), "queries": queries}
+
+
+def _block(name: str, block: Block) -> dict[str, Any]:
+    bound = block.bound
+    return {
+        "name": name,
+        "shape": list(block.shape),
+        "l1": bound.l1,
+        "l2": bound.l2,
+        "linf": bound.linf,
+        "unit": bound.unit,
+        "weight": block.weight,
+    }
 
 
 def run(
@@ -275,8 +320,8 @@ def _conduct(
         return log.note_answer(index, query, value, variance, clients)
 
     artifact = drive(agreed.method, agreed.schema, ask)
-    sent = 8 * sum(mechanism.width(query) for mechanism, query in zip(mechanisms, plan.queries, strict=True))
-    return Result(artifact, cost.after(log.attempt_counts(len(plan.queries))), plan, cohort, log, sent)
+    spent = cost.after(log.attempt_counts(len(plan.queries)))
+    return Result(artifact, spent, plan, cohort, log, agreed.bytes_per_client)
 
 
 def _header(agreed: Agreement[Any], source: Randomness) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from fedcalib.accounting.ledger import Ledger
 from fedcalib.accounting.spending import Spending
-from fedcalib.cli.request import split
 from fedcalib.federation import Federation
 from fedcalib.records import Records
 from fedcalib.workflows.budget import PARALLEL, SEQUENTIAL, as_simulation, for_units, shares, together
@@ -63,7 +62,7 @@ def test_removing_a_record_moves_no_other_between_the_sides() -> None:
     sides = {}
     for n in (500, 499):
         records = Records.of_scores(scores[:n], np.arange(n) % 2)
-        fitted, held = split(Federation.of([records]), 0.3, State(None, 7))
+        fitted, held = State(None, 7).split(Federation.of([records]), 0.3)
         assert len(fitted.records) + len(held.records) == n
         sides[n] = set(held.records.score.tolist())
     assert sides[500] - {1.0} == sides[499]

@@ -205,7 +205,7 @@ def test_dry_run_asks_nothing_and_leaves_nothing(shell: Shell, scores: Path, hom
     assert [phase["phase"] for phase in said.json["phases"]] == ["calibration", "before", "after"]
     first = said.json["phases"][0]
     assert len(first["queries"]) == 2
-    assert first["bytes_a_client"] == 2 * 2 * 15 * 8
+    assert first["bytes_per_client"] == 2 * 2 * 15 * 8
     assert first["queries"][0]["blocks"][0]["l1"] == 1.0
     assert said.json["privacy"]["epsilon"] == pytest.approx(1.0)
     assert "Nothing was asked" in said.err

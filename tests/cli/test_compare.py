@@ -41,7 +41,7 @@ def test_methods_stand_side_by_side_and_say_that_it_is_a_simulation(shell: Shell
     for row in found["methods"]:
         assert row["epsilon"] == 2
         assert row["unit"] == "record"
-        assert row["bytes_a_client"] > 0
+        assert row["bytes_per_client"] > 0
         assert row["client_seconds"] > 0
         assert row["nll"]["low"] < row["nll"]["value"] < row["nll"]["high"]
     assert json.loads(Path("out/comparison.json").read_text())["methods"] == found["methods"]

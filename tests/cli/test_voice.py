@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from fedcalib.cli.voice import Table, Voice
+from fedcalib.cli.voice import Voice
+from fedcalib.workflows.documents import TextTable
 
 
 class Terminal(io.StringIO):
@@ -18,22 +19,22 @@ class Terminal(io.StringIO):
 def test_a_long_task_shows_a_bar_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with Voice(as_json=False).meter("reading") as meter:
-            meter.begun = time.monotonic() - 2
-            meter.at(3, 10)
+        with Voice(as_json=False).progress("reading") as at:
+            at.__self__.begun = time.monotonic() - 2
+            at(3, 10)
         assert ("reading" in stream.getvalue()) == shown
 
 
 def test_a_short_task_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with Voice(as_json=False).meter("reading") as meter:
-        meter.at(3, 10)
+    with Voice(as_json=False).progress("reading") as at:
+        at(3, 10)
     assert stream.getvalue() == ""
 
 
 def test_tables_show_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    Voice(as_json=False).result({}, [Table("", ("name", "value"), (("[red]", "[0, 1]"),))])
+    Voice(as_json=False).result({}, [TextTable("", ("name", "value"), (("[red]", "[0, 1]"),))])
     out = capsys.readouterr().out
     assert "[red]" in out
     assert "[0, 1]" in out

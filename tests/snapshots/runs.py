@@ -75,7 +75,7 @@ class Run:
                 return {"refused": type(refusal).__name__}
         found = {
             "spending": asdict(result.privacy),
-            "bytes": result.bytes_a_client,
+            "bytes": result.bytes_per_client,
             "replayed": wire.dumps(again.artifact) == wire.dumps(result.artifact),
         }
         if privacy.private and self.place is not fc.InProcess:  # sites draw noise of their own, by no seed

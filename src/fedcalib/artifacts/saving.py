@@ -53,13 +53,17 @@ class Artifact(ABC):  # noqa: B024 - abstract by meaning: what is saved is alway
         InputError
             If the file cannot be written; then nothing is.
         """
+        return files.save_text(Path(path), self.dumps(privacy))
+
+    def dumps(self, privacy: Any = None) -> str:
+        """The text of the JSON file that `save` writes."""
         document = {
             "format": "fedcalib artifact",
             "schema_version": SCHEMA_VERSION,
             "artifact": wire.encode(self),
             "privacy": wire.encode(privacy),
         }
-        return files.save_text(Path(path), json.dumps(document, indent=1, allow_nan=False) + "\n")
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def load(path: Path | str) -> Any:

@@ -38,9 +38,10 @@ from fedcalib.cli.server import certs
 from fedcalib.cli.site import app as site
 from fedcalib.cli.submit import simulate, submit
 from fedcalib.cli.train import train
-from fedcalib.cli.voice import SCHEMA_VERSION, Table, Voice
+from fedcalib.cli.voice import Voice
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.registry import Registered, choices
+from fedcalib.workflows.documents import SCHEMA_VERSION, TextTable
 
 
 def methods(
@@ -50,7 +51,7 @@ def methods(
     lists = {"methods": choices("method"), "privacy": choices("privacy")}
     document = {name: [_entry(entry) for entry in entries] for name, entries in lists.items()}
     tables = [
-        Table(title, ("name", "what it does", "options"), tuple(_row(entry) for entry in lists[name]))
+        TextTable(title, ("name", "what it does", "options"), tuple(_row(entry) for entry in lists[name]))
         for name, title in (("methods", "--method"), ("privacy", "--privacy"))
     ]
     Voice(format_ is options.Format.JSON).result(document, tables)

@@ -9,8 +9,9 @@ from typer import Option
 
 from fedcalib.cli import options
 from fedcalib.cli import voice as exits
-from fedcalib.cli.request import PrivacyRequest
-from fedcalib.cli.voice import Table, Voice
+from fedcalib.cli.request import privacy_model
+from fedcalib.cli.voice import Voice
+from fedcalib.workflows.documents import TextTable
 
 if TYPE_CHECKING:
     from fedcalib.audit import Audit
@@ -37,7 +38,7 @@ def audit(
     from fedcalib.randomness import Secure, Simulated
 
     voice = Voice(format_ is options.Format.JSON)
-    model = PrivacyRequest(privacy, epsilon, delta).model()
+    model = privacy_model(privacy, epsilon, delta)
     source = Secure() if seed is None else Simulated(seed)
     told: dict[str, Any] = {"draws": draws, "confidence": confidence, "clients": clients, "randomness": source}
     honest = audit_model(model, **told)
@@ -53,7 +54,7 @@ def _written(audit: Audit) -> dict[str, Any]:
     return {**asdict(audit), "passes": audit.passes, "power": audit.power}
 
 
-def _table(audits: list[Audit]) -> Table:
+def _table(audits: list[Audit]) -> TextTable:
     columns = ("what was audited", "claims", "at least", "share", "the claim")
     rows = tuple(
         (
@@ -64,4 +65,4 @@ def _table(audits: list[Audit]) -> Table:
     )
     first = audits[0]
     title = f"Epsilon by {first.draws:,} releases with the unit and without it, confidence {first.confidence:.6g}"
-    return Table(title, columns, rows)
+    return TextTable(title, columns, rows)

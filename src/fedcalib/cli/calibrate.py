@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from typer import Option
 
 from fedcalib import registry
-from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cli import options
-from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
-from fedcalib.cli.voice import SCHEMA_VERSION, Voice, check_folder, places, write_all
-from fedcalib.data import Columns, expand
+from fedcalib.cli.request import participation, privacy_model, session
+from fedcalib.cli.voice import Voice
+from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows import session as state
-from fedcalib.workflows.budget import as_simulation
-from fedcalib.workflows.calibrate import Calibration, Records, Told
-from fedcalib.workflows.session import Purse
+from fedcalib.workflows.calibrate import NAMES, Calibration, CalibrationResult
+from fedcalib.workflows.session import Data
 
-NAMES: Final = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _FIT = "Method"
 
 
@@ -69,87 +63,30 @@ def calibrate(
     voice = Voice(format_ is options.Format.JSON)
     columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)
     to_model = registry.takes(privacy, "clip")
-    told = settings(
-        method=method, privacy=privacy, epsilon=epsilon, delta=delta, clip=clip, rounds=rounds, seed=seed,
-        participation=participation_, holdout=None if test else holdout, set=set_, columns=columns,
-    )  # fmt: skip
     calibration = Calibration(
-        word=method or "",
         method=registry.method(method, {"clip": None if to_model else clip, "rounds": rounds}, set_ or ()),
-        privacy=PrivacyRequest(privacy, epsilon, delta, clip if to_model else None),
+        privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None),
         participation=participation(participation_, rounds),
-        data=DataRequest(columns, voice),
-        files=expand(files),
-        test=expand(test) if test else (),
+        data=Data.of(files, columns),
+        test=Data.of(test, columns) if test else None,
         holdout=holdout,
-        seed=seed,
-        purse=Purse(ledger, account),
-        voice=voice,
+        session=session(seed, state_, ledger, account, voice),
     )
-    calibration.privacy.model()  # a wrong budget is told before anything is read
     if dry_run:
-        _rehearse(calibration)
-    else:
-        _calibrate(calibration, _folder(out), state_, told)
-
-
-def _folder(out: Path | None) -> Path:
+        voice.dry_run(calibration.dry_run())
+        return
     if out is None:
         raise InputError("Expected --out DIR for the results, found none; name a directory, or add --dry-run.")
-    check_folder(out, NAMES)
-    return out
+    documents.check_folder(out, NAMES)
+    _show(voice, done := calibration.run(), done.save(out))
 
 
-def _rehearse(calibration: Calibration) -> None:
-    """Say what would be asked and what it would cost, and ask nothing."""
-    records = calibration.records(state.forgotten(calibration.seed))
-    phases = calibration.plan(records.fitted.schema, None if records.held is None else records.held.schema)
-    document: dict[str, Any] = {
-        "dry_run": True,
-        "method": calibration.word,
-        **documents.counts(records.all, calibration.privacy.model()),
-        "privacy": documents.spending(phases.total if calibration.seed is None else as_simulation(phases.total)),
-        "phases": [rehearsal.to_json() for rehearsal in phases.rehearsed],
-        "warnings": [*records.warnings, *phases.warnings],
-    }
-    facts = documents.facts_table("Nothing was asked. It would cost:", document["privacy"])
-    calibration.voice.result(document, [*documents.rehearsal_tables(phases.rehearsed), facts])
-
-
-def _calibrate(calibration: Calibration, out: Path, root: Path | None, told: dict[str, Any]) -> None:
-    with state.kept(root, calibration.key(told), calibration.seed) as kept:
-        records = calibration.records(kept)
-        phases = calibration.plan(records.fitted.schema, None if records.held is None else records.held.schema)
-        outcome = calibration.run(records, phases, kept)
-    telling = calibration.tell(records, phases, outcome, _provenance(calibration, told))
-    written = _write(out, telling, outcome.fitted.artifact)
-    _show(calibration, {**telling.document, "files": written}, records)
-
-
-def _write(out: Path, telling: Told, artifact: Calibrator) -> dict[str, str]:
-    names = [name for name in NAMES if name in telling.files or name in ("calibrator.json", "result.json")]
-    document = {"schema_version": SCHEMA_VERSION, **telling.document, "files": places(out, names)}
-    result = json.dumps(document, indent=1, allow_nan=False) + "\n"
-    with TemporaryDirectory() as folder:
-        calibrator = artifact.save(Path(folder) / "calibrator.json", telling.spent).read_bytes()
-    return write_all(out, {"calibrator.json": calibrator, "result.json": result.encode(), **telling.files})
-
-
-def _show(calibration: Calibration, document: dict[str, Any], records: Records) -> None:
-    voice = calibration.voice
-    for warning in document["warnings"]:
-        if warning not in records.warnings:  # those were told while reading
-            voice.warn(warning)
+def _show(voice: Voice, done: CalibrationResult, written: dict[str, str]) -> None:
+    document = {**done.to_json(), "files": written}
+    for warning in done.remarks:
+        voice.warn(warning)
     tables = [documents.facts_table("Privacy", document["privacy"])]
-    if document["before"] is not None:
+    if done.before is not None:
         columns = {"before": document["before"], "after": document["after"]}
         tables.insert(0, documents.metrics_table("Measured on records that were not fitted", columns))
-    voice.result(document, [*tables, documents.facts_table("Files", document["files"])])
-
-
-def _provenance(calibration: Calibration, told: dict[str, Any]) -> dict[str, object]:
-    from fedcalib import __version__
-
-    flags = {name: value for name, value in told.items() if value is not None and name != "columns"}
-    files = ", ".join(path.name for path in (*calibration.files, *calibration.test))
-    return {"fedcalib": __version__, **flags, "files": files}
+    voice.result(document, [*tables, documents.facts_table("Files", written)])

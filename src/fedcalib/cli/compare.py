@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -11,16 +10,15 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
-from fedcalib.cli.request import DataRequest, PrivacyRequest, participation, settings
-from fedcalib.cli.voice import SCHEMA_VERSION, Voice, check_folder, write_all
-from fedcalib.data import Columns, expand
+from fedcalib.cli.request import participation, privacy_model, session
+from fedcalib.cli.voice import Voice
+from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows import session as state
 from fedcalib.workflows.compare import ByClient, ByRecord, Split
 from fedcalib.workflows.comparison import Side, entries
 from fedcalib.workflows.comparison_runs import Comparison
-from fedcalib.workflows.session import Purse
+from fedcalib.workflows.session import Data
 
 NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
 _FIT = "Comparison"
@@ -81,32 +79,25 @@ def compare(
         raise InputError("Expected --spend with --ledger, found none; a simulation spends nothing.")
     voice = Voice(format_ is options.Format.JSON)
     if out is not None:
-        check_folder(out, NAMES)
+        documents.check_folder(out, NAMES)
     columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)
     to_model = registry.takes(privacy, "clip")
     comparison = Comparison(
         chosen=entries(methods),
-        privacy=PrivacyRequest(privacy, epsilon, delta, clip if to_model else None),
+        privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None),
         participation=participation(participation_, rounds),
         rounds=rounds,
         clip=None if to_model else clip,
         split=_SPLITS[split](holdout),
-        data=DataRequest(columns, voice),
-        files=expand(files),
-        purse=Purse(ledger, account),
-        voice=voice,
+        data=Data.of(files, columns),
+        session=session(None, state_, ledger, account, voice),
     )
-    comparison.privacy.model()  # a wrong budget is told before anything is read
-    told = settings(
-        methods=methods, privacy=privacy, epsilon=epsilon, delta=delta, clip=clip, rounds=rounds, split=str(split),
-        participation=participation_, holdout=holdout, columns=columns,
-    )  # fmt: skip
-    if spend:
-        with state.kept(state_, state.key("compare", told, comparison.files), None) as kept:
-            side, said = comparison.spend(kept)
-    else:
-        side, said = comparison.simulate(repeats, seed)
-    plain = {name: value for name, value in told.items() if value is not None and name != "columns"}
+    told = {
+        "methods": methods, "privacy": privacy, "epsilon": epsilon, "delta": delta, "clip": clip, "rounds": rounds,
+        "split": str(split), "participation": participation_, "holdout": holdout,
+    }  # fmt: skip
+    side, said = comparison.spend(told) if spend else comparison.simulate(repeats, seed)
+    plain = {name: value for name, value in told.items() if value is not None}
     about = {"simulation": not spend, "repeats": 1 if spend else repeats, "seed": None if spend else seed, **plain}
     _tell(voice, side, {**about, "statement": said, "warnings": side.warnings()}, out)
 
@@ -125,7 +116,6 @@ def _tell(voice: Voice, side: Side, about: dict[str, Any], out: Path | None) -> 
 def _write(out: Path, side: Side, document: dict[str, Any], about: dict[str, Any]) -> dict[str, str]:
     shown = {name: value for name, value in about.items() if name not in ("warnings", "statement")}
     page = side.page(about["statement"], about["simulation"], about["warnings"], shown)
-    text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, allow_nan=False) + "\n"
-    contents = dict(zip(NAMES, (text.encode(), page, side.picture().png), strict=True))
-    write_all(out, contents)
+    contents = dict(zip(NAMES, (documents.text(document).encode(), page, side.picture().png), strict=True))
+    documents.write_all(out, contents)
     return {Path(name).suffix[1:]: str(out / name) for name in contents}

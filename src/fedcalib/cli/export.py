@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from typer import Argument, Option
 
 from fedcalib.cli import options
-from fedcalib.cli.voice import Voice, check_folder, write_all
+from fedcalib.cli.voice import Voice
 from fedcalib.export import Input, Logits, Probabilities, Score, to_onnx
 from fedcalib.workflows import documents
 from fedcalib.workflows.evaluate import load_calibrator
@@ -55,9 +55,9 @@ def export(
     voice = Voice(format_ is options.Format.JSON)
     artifact = load_calibrator(calibrator)
     file = out or calibrator.with_suffix(".onnx")
-    check_folder(file.parent, [file.name])
+    documents.check_folder(file.parent, [file.name])
     exported = to_onnx(artifact, _INPUTS[takes](single))
-    write_all(file.parent, {file.name: exported.model})
+    documents.write_all(file.parent, {file.name: exported.model})
     document: dict[str, Any] = {
         "file": str(file),
         "artifact": type(artifact).__name__,

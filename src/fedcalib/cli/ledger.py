@@ -11,7 +11,8 @@ import typer
 from typer import Argument, Option
 
 from fedcalib.cli import options
-from fedcalib.cli.voice import Table, Voice
+from fedcalib.cli.voice import Voice
+from fedcalib.workflows.documents import TextTable
 
 if TYPE_CHECKING:
     from fedcalib.accounting.ledger import Account
@@ -66,7 +67,7 @@ def verify(
     last, lines = ledger.verify(head), len(ledger.entries())
     document = {"intact": True, "entries": lines, "head": last}
     rows = (("lines", str(lines)), ("head", last))
-    Voice(format_ is options.Format.JSON).result(document, [Table("The ledger is intact", ("", ""), rows)])
+    Voice(format_ is options.Format.JSON).result(document, [TextTable("The ledger is intact", ("", ""), rows)])
 
 
 def limit(
@@ -93,17 +94,17 @@ def _account(account: Account) -> dict[str, Any]:
     }
 
 
-def _table(account: Account) -> Table:
+def _table(account: Account) -> TextTable:
     unit = f" on the unit {account.unit} ({account.adjacency})" if account.debits else ""
     rows = (
         ("epsilon", *map(_said, (account.epsilon, account.epsilon_limit, account.epsilon_left))),
         ("delta", *map(_said, (account.delta, account.delta_limit, account.delta_left))),
     )
     title = f"{account.name}: {account.debits} debit{'s' * (account.debits != 1)}{unit}"
-    return Table(title, ("", "spent", "limit", "left"), rows)
+    return TextTable(title, ("", "spent", "limit", "left"), rows)
 
 
-def _lines(lines: list[LedgerEntry]) -> Table:
+def _lines(lines: list[LedgerEntry]) -> TextTable:
     columns = ("", "when", "what", "account", "phase", "epsilon", "delta")
     rows = tuple(
         (
@@ -112,7 +113,7 @@ def _lines(lines: list[LedgerEntry]) -> Table:
         )
         for line in lines
     )
-    return Table("Lines, oldest first", columns, rows)
+    return TextTable("Lines, oldest first", columns, rows)
 
 
 def _said(amount: Decimal | None) -> str:

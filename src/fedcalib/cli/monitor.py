@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from typer import Option
 
 from fedcalib.cli import options
-from fedcalib.cli.request import DataRequest, PrivacyRequest, settings
-from fedcalib.cli.voice import SCHEMA_VERSION, Voice, check_folder, write_all
-from fedcalib.data import Columns, expand
+from fedcalib.cli.request import privacy_model, session
+from fedcalib.cli.voice import Voice
+from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows import session as state
 from fedcalib.workflows import windows as timelines
-from fedcalib.workflows.budget import as_simulation
-from fedcalib.workflows.session import Purse
-from fedcalib.workflows.windows import Every, Slices, Watched, Watching
+from fedcalib.workflows.session import Data
+from fedcalib.workflows.windows import Every, Watched, Watching
 
-NAMES: Final = ("calibrator.json", "result.json", "report.html", "timeline.png")
 _WATCH = "Watching"
 
 
@@ -72,66 +67,40 @@ def monitor(
     columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit, time=time)
     if method is not None and not recalibrate:
         raise InputError("Expected --recalibrate with --method, found --method alone; add --recalibrate.")
-    told = settings(
-        by=str(by), recalibrate=recalibrate, method=method, false_alarms=false_alarms, privacy=privacy,
-        epsilon=epsilon, delta=delta, clip=clip, seed=seed, columns=columns,
-    )  # fmt: skip
     watching = Watching(
         by=by,
         method=method,
         recalibrate=recalibrate,
         false_alarms=false_alarms,
-        privacy=PrivacyRequest(privacy, epsilon, delta, clip),
-        data=DataRequest(columns, voice),
-        files=expand(files),
-        seed=seed,
-        purse=Purse(ledger, account),
-        voice=voice,
+        privacy=privacy_model(privacy, epsilon, delta, clip),
+        data=Data.of(files, columns),
+        session=session(seed, state_, ledger, account, voice),
     )
-    watching.privacy.model()  # a wrong budget is told before anything is read
-    if dry_run:
-        rehearse(watching)
-    else:
-        if out is not None:
-            check_folder(out, NAMES)
-        watch(watching, out, state_, told, "timeline.png")
+    watch(voice, watching, out, "timeline.png", dry_run=dry_run)
 
 
-def rehearse(watching: Watching) -> None:
-    """Say what all windows would cost."""
-    slices = watching.slices(state.forgotten(watching.seed))
-    rehearsal = watching.rehearse(slices)
-    spent = rehearsal.spending if watching.seed is None else as_simulation(rehearsal.spending)
-    document: dict[str, Any] = {
-        "dry_run": True,
-        "windows": list(slices.windows),
-        "privacy": documents.spending(spent),
-        "phases": [rehearsal.to_json()],
-        "warnings": list(slices.warnings),
-    }
-    facts = documents.facts_table("Nothing was asked. All windows would cost:", document["privacy"])
-    watching.voice.result(document, [*documents.rehearsal_tables([rehearsal]), facts])
-
-
-def watch(watching: Watching, out: Path | None, root: Path | None, told: dict[str, Any], chart: str) -> None:
+def watch(voice: Voice, watching: Watching, out: Path | None, chart: str, *, dry_run: bool) -> None:
     """Ask window after window, and tell what came of it; the first chart is a file of that name."""
-    with state.kept(root, watching.key(told), watching.seed) as kept:
-        slices = watching.slices(kept)
-        watched = watching.run(slices, kept)
-    document = _document(watching, slices, watched)
+    if dry_run:
+        voice.dry_run(watching.dry_run(), "Nothing was asked. All windows would cost:")
+        return
     if out is not None:
-        document["files"] = _write(out, watching, watched, document, told, chart=chart)
+        documents.check_folder(out, ("calibrator.json", "result.json", "report.html", chart))
+    watched = watching.run()
+    document = _document(watching, watched)
+    if out is not None:
+        document["files"] = _write(out, watching, watched, document, chart)
     found = watched.timeline
     facts = {"alarms": ", ".join(found.alarms) or "none", "false alarms a window": f"{watching.false_alarms:g}"}
     tables = [timelines.table(found), documents.facts_table("", facts)]
     for sentence in timelines.summary(found, watching.false_alarms):
-        watching.voice.note(sentence)
+        voice.note(sentence)
     tables.append(documents.facts_table("Privacy", document["privacy"]))
-    watching.voice.result(document, tables)
+    voice.result(document, tables)
 
 
-def _document(watching: Watching, slices: Slices, watched: Watched) -> dict[str, Any]:
-    found = watched.timeline
+def _document(watching: Watching, watched: Watched) -> dict[str, Any]:
+    found, slices = watched.timeline, watched.slices
     return {
         "by": str(watching.by),
         "false_alarms": watching.false_alarms,
@@ -144,22 +113,18 @@ def _document(watching: Watching, slices: Slices, watched: Watched) -> dict[str,
     }
 
 
-def _write(
-    out: Path, watching: Watching, watched: Watched, document: dict[str, Any], told: dict[str, Any], *, chart: str
-) -> dict[str, str]:
+def _write(out: Path, watching: Watching, watched: Watched, document: dict[str, Any], chart: str) -> dict[str, str]:
     from fedcalib import __version__
 
     found = watched.timeline
-    flags = {name: value for name, value in told.items() if value is not None and name != "columns"}
-    provenance = {"fedcalib": __version__, **flags, "files": ", ".join(path.name for path in watching.files)}
-    private = watching.privacy.model().private
+    facts = {name: str(value) for name, value in vars(watching).items() if name not in ("data", "session") and value}
+    provenance = {"fedcalib": __version__, **facts, "files": ", ".join(path.name for path in watching.data.files)}
+    private = watching.privacy.private
     contents = {
-        "result.json": (json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1) + "\n").encode(),
+        "result.json": documents.text(document).encode(),
         "report.html": timelines.page(found, private, document["warnings"], provenance, watching.false_alarms),
         chart: timelines.charts(found)[0].png,
     }
     if watching.recalibrate:
-        with TemporaryDirectory() as folder:
-            path = found.next.save(Path(folder) / "calibrator.json", found.spending)
-            contents["calibrator.json"] = path.read_bytes()
-    return write_all(out, contents)
+        contents["calibrator.json"] = found.next.dumps(found.spending).encode()
+    return documents.write_all(out, contents)

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 from typer import Option
 
 from fedcalib.cli import options
-from fedcalib.cli.voice import Table, Voice
+from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.metrics.table import shown_in
 from fedcalib.planning import Forecast, Study
 from fedcalib.planning.simulation import ScoreModel
 from fedcalib.queries.scores import ScoreTree
+from fedcalib.workflows.documents import TextTable
 
 _AROUND = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show sizes around the answer
 
@@ -51,7 +52,7 @@ def plan(
     }
     if plot is not None:
         document["plot"] = str(write_picture(plot, study, around))
-    voice.result(document, [Table("", ("", ""), (("verdict", verdict),)), _table(study, around)])
+    voice.result(document, [TextTable("", ("", ""), (("verdict", verdict),)), _table(study, around)])
 
 
 def _solved(study: Study, target: float | None, clients: int | None, epsilon: float | None) -> Forecast:
@@ -101,7 +102,7 @@ def _row(found: Forecast) -> dict[str, Any]:
     }
 
 
-def _table(study: Study, around: Sequence[Forecast]) -> Table:
+def _table(study: Study, around: Sequence[Forecast]) -> TextTable:
     rows = tuple(
         (
             f"{one.clients:,}",
@@ -110,7 +111,7 @@ def _table(study: Study, around: Sequence[Forecast]) -> Table:
         )
         for one in around
     )
-    return Table(f"Error of {study.metric} around that", ("clients", "epsilon", "error"), rows)
+    return TextTable(f"Error of {study.metric} around that", ("clients", "epsilon", "error"), rows)
 
 
 def write_picture(path: Path, study: Study, around: Sequence[Forecast]) -> Path:

@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from fedcalib.cli.voice import Table, Voice
+from fedcalib.cli.voice import Voice
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.commands import call, replace_by, stated_keys
+from fedcalib.workflows.documents import TextTable
 
 
 def certs(
@@ -30,7 +31,7 @@ def certs(
     written = make(folder, sites, host or ["127.0.0.1", "localhost"])
     rows = tuple((name, str(path)) for name, path in written.items())
     voice = Voice(False)
-    voice.result({}, [Table("Keys for a pilot, valid for a year", ("for", "where"), rows)])
+    voice.result({}, [TextTable("Keys for a pilot, valid for a year", ("for", "where"), rows)])
     voice.note("Give each site its own subfolder and nobody else's; keep ca.key and server.key at the server.")
 
 

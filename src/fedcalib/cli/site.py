@@ -10,12 +10,13 @@ import typer
 from typer import Argument, Option
 
 from fedcalib.cli import options
-from fedcalib.cli.voice import Table, Voice
+from fedcalib.cli.voice import Voice
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.commands import replace_by, stated_keys
 from fedcalib.errors import InputError, PolicyError
 from fedcalib.remote.journal import AuditLog
 from fedcalib.remote.policy import Policy
+from fedcalib.workflows.documents import TextTable
 
 app = typer.Typer(help="Run a site, read its log, and preview jobs.", no_args_is_help=True)
 
@@ -78,7 +79,7 @@ def log(
     rows = tuple(_row(line) for line in lines)
     voice.result(
         {"lines": lines, "verified": checked},
-        [Table("Log of the site", ("time", "action", "run", "step", "outcome", "what"), rows)],
+        [TextTable("Log of the site", ("time", "action", "run", "step", "outcome", "what"), rows)],
     )
     if checked is not None:
         voice.note(f"Every line is as it was written. Note this hash elsewhere: {checked}")
@@ -106,7 +107,10 @@ def preview(
     facts = tuple((name, "-" if value is None else str(value)) for name, value in verdict.items())
     voice.result(
         {"asked": asked, **verdict},
-        [Table("Would be asked", ("step", "query", "mechanism", "numbers sent"), rows), Table("Here", ("", ""), facts)],
+        [
+            TextTable("Would be asked", ("step", "query", "mechanism", "numbers sent"), rows),
+            TextTable("Here", ("", ""), facts),
+        ],
     )
 
 

@@ -15,13 +15,14 @@ from typer import Option
 
 from fedcalib import errors, registry
 from fedcalib.cli import options
-from fedcalib.cli.voice import Table, Voice
+from fedcalib.cli.voice import Voice
 from fedcalib.data import Columns, expand, read_checked
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.commands import call, stated_keys
 from fedcalib.deploy.job import Job
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.loop import Result, run
+from fedcalib.workflows.documents import TextTable
 
 
 def simulate(
@@ -60,7 +61,7 @@ def simulate(
     if out is not None:
         result.artifact.save(out, result.privacy)  # type: ignore[attr-defined]
     rows = (("nodes", str(nodes)), ("saved", str(out or "-")), ("privacy", result.privacy.statement))
-    voice.result({"nodes": nodes, "privacy": asdict(result.privacy)}, [Table("Simulated", ("", ""), rows)])
+    voice.result({"nodes": nodes, "privacy": asdict(result.privacy)}, [TextTable("Simulated", ("", ""), rows)])
 
 
 _PULSE: Final = 0.5
@@ -139,4 +140,4 @@ def _tell(voice: Voice, document: dict[str, Any], out: Path) -> None:
         raise kind(document["error"])
     spent = document["privacy"]
     written = tuple((name, str(out / document[name])) for name in ("artifact", "report") if name in document)
-    voice.result(document, [Table("Done", ("", ""), (*written, ("privacy", spent["statement"])))])
+    voice.result(document, [TextTable("Done", ("", ""), (*written, ("privacy", spent["statement"])))])

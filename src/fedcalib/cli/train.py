@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
 import numpy as np
 from typer import Argument, Option
 
-from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts import Artifact
 from fedcalib.cli import options
-from fedcalib.cli.request import PrivacyRequest, participation
-from fedcalib.cli.voice import Voice, check_folder, write_all
+from fedcalib.cli.request import participation, privacy_model, session
+from fedcalib.cli.voice import Voice
 from fedcalib.federation import Federation
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.records import Records
 from fedcalib.training import SGD, LocalTraining
 from fedcalib.workflows import documents
-from fedcalib.workflows import session as state
-from fedcalib.workflows.session import Purse
+from fedcalib.workflows.session import Data
 from fedcalib.workflows.train import Model, Training, dataset, dealt, network
 
 NAMES: Final = ("model.json", "head.json", "scored.parquet")
@@ -68,37 +64,31 @@ def train(
 ) -> None:
     """Train a network across clients; `calibrate` and `evaluate` go on with the records that it scores."""
     voice = Voice(format_ is options.Format.JSON)
-    check_folder(out, NAMES)
+    documents.check_folder(out, NAMES)
     local = LocalTraining(epochs, 64, SGD(rate), proximal=proximal)
 
     def method(records: Records) -> FedAvg:
         return FedAvg(network(network_, records), rounds, local, clip=update_clip)
 
     training = Training(
-        method, repair, PrivacyRequest(privacy, epsilon, delta, clip), participation(participation_, rounds), seed,
-        Purse(ledger, account), voice,
+        method, repair, privacy_model(privacy, epsilon, delta, clip), participation(participation_, rounds),
+        session(seed, state_, ledger, account, voice),
     )  # fmt: skip
-    training.privacy.model()  # a wrong budget is told before anything is read
     told = [str(source.resolve()), data, network_, rounds, epochs, rate, proximal, update_clip, repair, clients, beta]
     told += [holdout, privacy, epsilon, delta, clip, participation_, seed]
-    files = [source] if source.is_file() else []
-    with state.kept(state_, state.key("train", {"told": told}, files), seed) as kept:
-        dealt_ = dealt(dataset(source, data), clients, beta, kept.secret % (1 << 32))
-        fitted, held = dealt_.split(holdout, kept.secret % (1 << 32))
-        model = training.run(fitted, held, kept)
-    _tell(voice, model, write_all(out, _files(model)))
+    files = [Data((source,))] if source.is_file() else []
+    with training.session.opened("train", {"told": told}, *files) as conductor:
+        chance = conductor.state.secret % (1 << 32)
+        fitted, held = dealt(dataset(source, data), clients, beta, chance).split(holdout, chance)
+        model = training.run(fitted, held, conductor)
+    _tell(voice, model, documents.write_all(out, _files(model)))
 
 
 def _files(model: Model) -> dict[str, bytes]:
-    found = {"model.json": _saved(model.trained, model.spent)}
+    found = {"model.json": model.trained.dumps(model.spent).encode()}
     if model.head is not None:
-        found["head.json"] = _saved(model.head, model.spent)
+        found["head.json"] = model.head.dumps(model.spent).encode()
     return {**found, "scored.parquet": _scores(model.scored)}
-
-
-def _saved(artifact: Artifact, spent: Spending) -> bytes:
-    with TemporaryDirectory() as folder:
-        return artifact.save(Path(folder) / "artifact.json", spent).read_bytes()
 
 
 def _scores(federation: Federation) -> bytes:

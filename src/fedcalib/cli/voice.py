@@ -1,22 +1,15 @@
-"""Which exit code an error becomes: the one place that knows.
+"""What a command prints, and where: results on stdout, everything else on stderr.
 
-Files that a command leaves: all of them, or none.
-
-What a command says, and where: results on stdout, everything else on stderr.
+Also the one place that knows which exit code an error becomes.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib.errors import (
@@ -30,6 +23,8 @@ from fedcalib.errors import (
     TranscriptError,
     WireError,
 )
+from fedcalib.workflows.documents import DryRun, TextTable, facts_table, phase_tables, text
+from fedcalib.workflows.session import At, Notices
 
 FINE: Final = 0
 BUG: Final = 1
@@ -55,73 +50,28 @@ def exit_code(error: BaseException) -> int:
     return next((code for kind, code in _CODES if isinstance(error, kind)), BUG)
 
 
-def check_folder(folder: Path, names: Iterable[str]) -> None:
-    """Refuse a folder that cannot be written, before anything is asked and spent."""
-    try:
-        blocked = next((folder / name for name in names if (folder / name).is_dir()), None)
-        if blocked is not None:
-            raise InputError(f"Expected to write the file {blocked}, found a directory; name another with --out.")
-        nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-        if not nearest.is_dir():
-            raise InputError(f"Expected a directory with --out, found the file {nearest}; name another.")
-        if not os.access(nearest, os.W_OK | os.X_OK):
-            raise InputError(f"Expected to write into {nearest}, found: Permission denied; name another with --out.")
-    except OSError as error:
-        raise InputError(f"Expected a directory with --out, found: {error.strerror or error}.") from error
-
-
-def write_all(folder: Path, contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Write files into a folder, all at once at the very end; say where each one is."""
-    beside: Path | None = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
-        for name, content in contents.items():
-            (beside / name).write_bytes(content)
-        for name in contents:
-            (beside / name).replace(folder / name)
-    except OSError as error:
-        raise InputError(f"Expected to write into {folder}, found: {error.strerror or error}.") from error
-    finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
-    return places(folder, contents)
-
-
-def places(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Say where each file is, under its name without the suffix."""
-    return {Path(name).stem: str(folder / name) for name in names}
-
-
-SCHEMA_VERSION: Final = 1
 _WIDE: Final = 120  # columns, where there is no terminal to ask
 _PATIENCE: Final = 1.0  # seconds before a progress bar is worth showing
 
 
 @final
 @dataclass(frozen=True)
-class Table:
-    """A few rows under a heading."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@final
-@dataclass(frozen=True)
-class Voice:
+class Voice(Notices):
     """Speaks for one command: as JSON for programs, in tables for people."""
 
     as_json: bool
 
-    def result(self, document: dict[str, Any], tables: Sequence[Table]) -> None:
+    def result(self, document: dict[str, Any], tables: Sequence[TextTable]) -> None:
         """Give the result: one JSON document on stdout and the tables on stderr, or the tables on stdout."""
         self._show(tables, sys.stderr if self.as_json else sys.stdout)
         if self.as_json:
-            text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, allow_nan=False)
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(text(document))
             sys.stdout.flush()
+
+    def dry_run(self, found: DryRun, title: str = "Nothing was asked. It would cost:") -> None:
+        """Show what would be asked, and what it would cost."""
+        document = found.to_json()
+        self.result(document, [*phase_tables(found.phases), facts_table(title, document["privacy"])])
 
     def note(self, text: str) -> None:
         """Say something on the side."""
@@ -131,7 +81,7 @@ class Voice:
         """Say something that should not be missed."""
         self.note(f"Warning: {text}")
 
-    def _show(self, tables: Sequence[Table], stream: Any) -> None:
+    def _show(self, tables: Sequence[TextTable], stream: Any) -> None:
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table as Grid
@@ -152,11 +102,11 @@ class Voice:
             console.print(grid)
 
     @contextmanager
-    def meter(self, what: str) -> Iterator[Meter]:
+    def progress(self, what: str) -> Iterator[At]:
         """Show how far a task has come, once it has taken a second, and only to somebody who looks."""
         meter = Meter(what)
         try:
-            yield meter
+            yield meter.at
         finally:
             meter.stop()
 

@@ -7,7 +7,7 @@ file. `fedcalib.data.partition` deals one data set out to simulated clients.
 from __future__ import annotations
 
 from fedcalib.data.columns import ColumnLayout, Columns
-from fedcalib.data.reading import Reading, RejectedRecords, from_frame, read, read_checked
+from fedcalib.data.reading import Reading, RejectedRecords, from_frame, read, read_checked, read_frame
 from fedcalib.data.tables import Table, expand, open_table
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "open_table",
     "read",
     "read_checked",
+    "read_frame",
 ]

@@ -158,7 +158,7 @@ def from_frame(
         raise InputError(f"Expected score, logits or probs, found {', '.join(unknown)}.")
     stated: dict[str, Any] = dict(scores)
     columns = Columns(label=label, site=site, unit=unit, **stated)
-    return _warned(_gather([(FrameTable.of(frame), "")], columns, None, None))
+    return _warned(read_frame(frame, columns))
 
 
 def read_checked(
@@ -202,6 +202,11 @@ def read_checked(
     """
     files = expand(paths)
     return _gather([(open_table(path), path.name.split(".")[0]) for path in files], columns, seed, watch)
+
+
+def read_frame(frame: Any, columns: Columns, *, seed: int | None = None, watch: Watch | None = None) -> Reading:
+    """Take a frame as `from_frame` does, and say what was left out instead of warning."""
+    return _gather([(FrameTable.of(frame), "")], columns, seed, watch)
 
 
 def _warned(reading: Reading) -> Federation:

@@ -82,10 +82,10 @@ def _files(job: Job, result: Result[Any], out: Path) -> dict[str, str]:
 
 
 def _report(job: Job, result: Result[Any]) -> dict[str, bytes]:
-    from fedcalib.workflows.reports import Story, files
+    from fedcalib.workflows.reports import ReportInput, files
 
     fitted, private = result.artifact, job.model().private
-    story = Story(
+    story = ReportInput(
         title=f"{job.method} over {job.sites} sites",
         summary=("Measured on the records that were fitted, which flatters a little.",),
         spent=result.privacy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -13,12 +13,12 @@ import numpy as np
 from fedcalib import files
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
-from fedcalib.cli.voice import Voice
 from fedcalib.data import ColumnLayout, Columns, Table
 from fedcalib.data.cleaning import Batch
 from fedcalib.errors import InputError
 from fedcalib.records import softmax
 from fedcalib.types import Bools, Floats
+from fedcalib.workflows.session import Notices, Silent
 
 
 @final
@@ -41,7 +41,7 @@ class Application:
     table: Table
     columns: Columns
     out: Path
-    voice: Voice
+    notices: Notices = field(default_factory=Silent)
 
     def run(self) -> Applied:
         """Calibrate batch by batch."""
@@ -51,13 +51,13 @@ class Application:
         if taken:
             raise InputError(f"Expected no column '{taken[0]}' in {self.table.file}, found one; rename it first.")
         rows = missing = massless = 0
-        with _writer(self.out) as write, self.voice.meter("calibrating rows") as meter:
+        with _writer(self.out) as write, self.notices.progress("calibrating rows") as at:
             for columns in self.table.batches(self.table.names):
                 given, finite = Batch(self.table.file, rows, columns).scores(layout)
                 write({**columns, **dict(zip(names, self._mapped(layout, given, finite), strict=True))})
                 rows, missing = rows + len(finite), missing + int((~finite).sum())
                 massless += self._massless(layout, given[finite])
-                meter.at(rows)
+                at(rows)
             if not rows:
                 raise InputError(f"Expected records in {self.table.file}, found none.")
         return Applied(rows, missing, massless, layout.classes)

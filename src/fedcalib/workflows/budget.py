@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from fedcalib.accounting.spending import Spending
+from fedcalib.privacy import Privacy
 
 
 @final
@@ -35,6 +36,12 @@ SEQUENTIAL: Final = Shares(0.5, 0.25, False)
 def shares(unit: str, held_out: bool) -> Shares:
     """Say how a budget is shared between calibration and measurement."""
     return PARALLEL if held_out and unit == "record" else SEQUENTIAL
+
+
+def scaled(privacy: Privacy, share: float) -> Privacy:
+    """The same privacy model with a share of its budget; one without a budget stays as it is."""
+    parts = {name: share * getattr(privacy, name) for name in ("epsilon", "delta") if hasattr(privacy, name)}
+    return replace(privacy, **parts)  # type: ignore[type-var]
 
 
 def together(calibration: Spending, measurements: Sequence[Spending], parallel: bool) -> Spending:

@@ -1,153 +1,40 @@
-"""What `fedcalib calibrate` does: fit on some records, measure before and after on others, within one budget."""
+"""Calibrate: fit a calibrator on some records and measure before and after on others, within one budget."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, final
 
+from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import MetricsReport
-from fedcalib.cli.request import DataRequest, PrivacyRequest, split
-from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.evaluation import FederatedMetrics
+from fedcalib.privacy import Privacy
 from fedcalib.records import Schema
+from fedcalib.report.values import SiteRow
+from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents
-from fedcalib.workflows import reports as pages
-from fedcalib.workflows import session as state
-from fedcalib.workflows.budget import ALONE, Shares, for_units, shares, together
+from fedcalib.workflows.budget import ALONE, Shares, for_units, scaled, shares, together
+from fedcalib.workflows.documents import DryRun
 from fedcalib.workflows.evaluate import site_rows
-from fedcalib.workflows.session import Conductor, Phase, Purse, Rehearsal
+from fedcalib.workflows.reports import ReportInput, files
+from fedcalib.workflows.session import Conductor, Data, Phase, Session
 
-
-@final
-@dataclass(frozen=True)
-class Calibration:
-    """Everything that a calibration was told."""
-
-    word: str
-    method: Method[Calibrator]
-    privacy: PrivacyRequest
-    participation: Participation
-    data: DataRequest
-    files: tuple[Path, ...]
-    test: tuple[Path, ...]
-    holdout: float
-    seed: int | None
-    purse: Purse
-    voice: Voice
-
-    @property
-    def measured(self) -> bool:
-        """Say whether there are records to measure on."""
-        return bool(self.test) or self.holdout > 0
-
-    def key(self, settings: Mapping[str, Any]) -> str:
-        """Name this command for its state directory."""
-        return state.key("calibrate", settings, (*self.files, *self.test))
-
-    def records(self, kept: state.State) -> Records:
-        """Read the files, and set apart what is to be measured."""
-        private = self.privacy.model().private
-        federation, warnings = self.data.read(self.files, kept, private)
-        if self.test:
-            held, more = self.data.read(self.test, kept, private)
-            _check_alike(federation, held, self.test[0])
-            return Records(federation, federation, held, warnings + more)
-        if not self.measured:
-            return Records(federation, federation, None, warnings)
-        return Records(federation, *split(federation, self.holdout, kept), warnings)
-
-    def plan(self, fitted: Schema, held: Schema | None) -> Phases:
-        """Share the budget among the phases and rehearse them all, so that refusals come before any question."""
-        unit = self._fit(ALONE).rehearse(fitted).spending.unit
-        if held is None:
-            return self._phases(ALONE, fitted, None, ())
-        parts = shares(unit, held_out=not self.test)
-        try:
-            if self._measure("before", parts).rehearse(held).spending.unit == unit:
-                return self._phases(parts, fitted, held, ())
-            reason = "the method and the metrics protect different units under this model, which no budget can add up"
-        except RefusedError as error:
-            reason = str(error)
-        return self._phases(ALONE, fitted, None, (f"Before and after were not measured: {reason}",))
-
-    def _phases(self, parts: Shares, fitted: Schema, held: Schema | None, warnings: tuple[str, ...]) -> Phases:
-        fit = self._fit(parts)
-        measures = () if held is None else (self._measure("before", parts), self._measure("after", parts))
-        rehearsed = [fit.rehearse(fitted), *(phase.rehearse(held) for phase in measures if held is not None)]
-        return Phases(fit, measures, parts.parallel, tuple(rehearsed), warnings)
-
-    def _fit(self, parts: Shares) -> Phase[Calibrator]:
-        return Phase("calibration", self.method, self.privacy.model(parts.calibration), self.participation)
-
-    def _measure(self, name: str, parts: Shares) -> Phase[MetricsReport]:
-        # one question needs no cohorts of its own: everybody answers it
-        who = Everyone() if isinstance(self.participation, Disjoint) else self.participation
-        return Phase(name, FederatedMetrics(), self.privacy.model(parts.measurement), who)
-
-    def run(self, records: Records, phases: Phases, kept: state.State) -> Outcome:
-        """Ask, phase by phase."""
-        self.purse.pay(kept, phases.total)
-        conductor = Conductor(kept, self.seed, self.voice, self.purse)
-        # where nothing can be measured, nothing needs to be held out
-        fitted = conductor.run(phases.fit, records.fitted if phases.measures else records.all)
-        measured = []
-        if phases.measures and records.held is not None:
-            held, before, after = records.held, *phases.measures
-            measured.append(conductor.run(before, held))
-            calibrated = replace(held, records=fitted.artifact.over(held.records))
-            measured.append(conductor.run(after, calibrated))
-        conductor.tell()
-        return Outcome(fitted, tuple(measured), phases.parallel, conductor.replayed)
-
-    def tell(self, records: Records, phases: Phases, outcome: Outcome, provenance: Mapping[str, object]) -> Told:
-        """Put the outcome into words, data and files."""
-        spent = for_units(outcome.spent, self.data.columns.unit)
-        before, after = (result.artifact for result in outcome.measured) if outcome.measured else (None, None)
-        model = self.privacy.model()
-        warnings = [*records.warnings, *phases.warnings]
-        if not self.measured:
-            warnings.append("Before and after were not measured: no records were held out and no test files given.")
-        for report in (before, after):
-            warnings += documents.missing(report, records.fitted.schema.classes) if report is not None else ()
-        document: dict[str, Any] = {
-            "method": self.word,
-            **documents.counts(records.all, model),
-            "privacy": documents.spending(spent),
-            "before": documents.metrics(before),
-            "after": documents.metrics(after),
-            "warnings": list(dict.fromkeys(warnings)),
-            "phases": [rehearsal.cost() for rehearsal in phases.rehearsed],
-            "replayed": outcome.replayed,
-        }
-        sites = site_rows(records.held if outcome.measured else None, outcome.fitted.artifact, model)
-        unseen = () if sites or not outcome.measured else ("Single sites are left out: the model hides them.",)
-        story = pages.Story(
-            title=f"Calibration by {type(self.method).__name__}",
-            summary=_summary(type(self.method).__name__, before, after),
-            spent=spent,
-            private=model.private,
-            counts=documents.counts(records.all, model),
-            before=before,
-            after=after,
-            warnings=(*document["warnings"], *unseen),
-            provenance=provenance,
-            sites=sites,
-        )
-        return Told(document, pages.files(story), spent)
+NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
+_HIDDEN = "Single sites are left out: the model hides them."
+_UNMEASURED = "Before and after were not measured: "
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Records:
+class Split:
     """All records, those to fit and those to measure on."""
 
     all: Federation
@@ -159,53 +46,230 @@ class Records:
 @final
 @dataclass(frozen=True)
 class Phases:
-    """What will be asked, with its share of the budget."""
+    """What will be asked, each phase with its share of the budget."""
 
     fit: Phase[Calibrator]
     measures: tuple[Phase[MetricsReport], ...]
     parallel: bool
-    rehearsed: tuple[Rehearsal, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[Phase[Any], ...]:
+        """The phases in order."""
+        return (self.fit, *self.measures)
 
     @property
     def total(self) -> Spending:
-        """Say what all phases spend together."""
-        first, *others = (rehearsal.spending for rehearsal in self.rehearsed)
-        return together(first, others, self.parallel)
+        """What all phases spend together."""
+        return together(self.fit.spending, [phase.spending for phase in self.measures], self.parallel)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """What came of it."""
+class CalibrationResult:
+    """A calibrator, what it changes, and what it cost."""
 
-    fitted: Result[Calibrator]
-    measured: tuple[Result[MetricsReport], ...]
-    parallel: bool
+    method: Method[Calibrator]
+    calibrator: Calibrator
+    before: MetricsReport | None
+    after: MetricsReport | None
+    privacy: Spending
+    private: bool  # no exact count is shown
+    counts: Mapping[str, int | None]
+    sites: tuple[SiteRow, ...]
+    phases: tuple[Phase[Any], ...]
+    left_out: tuple[str, ...]  # what is said about records that were left out
+    remarks: tuple[str, ...]  # what is said about metrics that are not shown
     replayed: bool
+    provenance: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def spent(self) -> Spending:
-        """Say what was spent in the end, questions that had to be asked again included."""
-        return together(self.fitted.privacy, [result.privacy for result in self.measured], self.parallel)
+    def warnings(self) -> tuple[str, ...]:
+        """Everything that a reader has to know."""
+        return tuple(dict.fromkeys((*self.left_out, *self.remarks)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data, as `fedcalib calibrate --format json` prints it."""
+        return {
+            "method": documents.word(self.method),
+            **self.counts,
+            "privacy": asdict(self.privacy),
+            "before": documents.metrics(self.before),
+            "after": documents.metrics(self.after),
+            "warnings": list(self.warnings),
+            "phases": [phase.cost() for phase in self.phases],
+            "replayed": self.replayed,
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """The report page, and the reliability diagram where there is one."""
+        name = type(self.method).__name__
+        hidden = (_HIDDEN,) if self.before is not None and not self.sites else ()
+        return files(
+            ReportInput(
+                title=f"Calibration by {name}",
+                summary=_summary(name, self.before, self.after),
+                spent=self.privacy,
+                private=self.private,
+                counts=self.counts,
+                before=self.before,
+                after=self.after,
+                warnings=(*self.warnings, *hidden),
+                provenance=self.provenance,
+                sites=self.sites,
+            )
+        )
+
+    def save(self, folder: documents.Folder) -> dict[str, str]:
+        """Write the calibrator, the result and the report into a folder; say where each file is."""
+        contents = {"calibrator.json": self.calibrator.dumps(self.privacy).encode(), "result.json": b"", **self.files()}
+        document = {**self.to_json(), "files": documents.places(folder, contents)}
+        return documents.write_all(folder, {**contents, "result.json": documents.text(document).encode()})
 
 
 @final
-@dataclass(frozen=True)
-class Told:
-    """A result as a document and as files."""
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Everything that a calibration is told."""
 
-    document: dict[str, Any]
-    files: dict[str, bytes]
-    spent: Spending
+    data: Data
+    method: Method[Calibrator]
+    privacy: Privacy
+    participation: Participation = field(default_factory=Everyone)
+    test: Data | None = None  # records to measure on, instead of holding some out
+    holdout: float = 0.3  # share of records to measure on; 0 for none
+    session: Session = field(default_factory=Session)
+
+    def dry_run(self) -> DryRun:
+        """What would be asked and what it would cost; nothing is asked."""
+        split = self._split(Conductor(self.session, self.session.forgotten()))
+        phases = self._phases(split)
+        facts = {"method": documents.word(self.method), **documents.counts(split.all, self.privacy)}
+        return DryRun.of(facts, phases.all, phases.total, (*split.warnings, *phases.warnings), self.session)
+
+    def run(self) -> CalibrationResult:
+        """Fit, and measure before and after."""
+        sources = (self.data,) if self.test is None else (self.data, self.test)
+        with self.session.opened("calibrate", self._settings, *sources) as conductor:
+            split = self._split(conductor)
+            phases = self._phases(split)
+            conductor.pay(phases.total)
+            # where nothing can be measured, nothing needs to be held out
+            fitted = conductor.run(phases.fit, InProcess(split.fitted if phases.measures else split.all))
+            measured = self._measured(conductor, phases, split.held, fitted.artifact)
+            conductor.tell()
+        return self._result(split, phases, fitted, measured, conductor.replayed)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        parts = {"method": self.method, "privacy": self.privacy, "participation": self.participation}
+        return {**{name: wire.encode(part) for name, part in parts.items()}, "holdout": self.holdout}
+
+    def _split(self, conductor: Conductor) -> Split:
+        """Read the records, and set apart what is to be measured."""
+        federation, warnings = conductor.read(self.data, self.privacy.private)
+        if self.test is not None:
+            held, more = conductor.read(self.test, self.privacy.private)
+            _check_alike(federation, held, self.test)
+            return Split(federation, federation, held, warnings + more)
+        if not self.holdout:
+            return Split(federation, federation, None, warnings)
+        return Split(federation, *conductor.state.split(federation, self.holdout), warnings)
+
+    def _phases(self, split: Split) -> Phases:
+        """Share the budget among the phases and agree on them all, so that refusals come before any query is sent."""
+        if split.held is None:
+            reason = "no records were held out and no test files given."
+        else:
+            try:
+                return self._with_measures(split.fitted.schema, split.held.schema)
+            except RefusedError as error:
+                reason = str(error)
+        return Phases(self._fit(ALONE, split.all.schema), (), True, (f"{_UNMEASURED}{reason}",))
+
+    def _with_measures(self, fitted: Schema, held: Schema) -> Phases:
+        held_out, budget = self.test is None, self.privacy.budget
+        parts = shares("none" if budget is None else budget.unit, held_out)
+        fit = self._fit(parts, fitted)
+        if parts != (actual := shares(fit.spending.unit, held_out)):
+            # the method's queries bound another unit than the privacy model usually does
+            parts, fit = actual, self._fit(actual, fitted)
+        measures = tuple(self._measure(name, parts, held) for name in ("before", "after"))
+        if measures[0].spending.unit != fit.spending.unit:
+            raise RefusedError(
+                "the method and the metrics protect different units under this model, which no budget can add up"
+            )
+        return Phases(fit, measures, parts.parallel)
+
+    def _fit(self, parts: Shares, schema: Schema) -> Phase[Calibrator]:
+        privacy = scaled(self.privacy, parts.calibration)
+        return Phase.of("calibration", self.method, privacy, self.participation, schema)
+
+    def _measure(self, name: str, parts: Shares, schema: Schema) -> Phase[MetricsReport]:
+        # one query needs no cohorts of its own: everybody answers it
+        who = Everyone() if isinstance(self.participation, Disjoint) else self.participation
+        return Phase.of(name, FederatedMetrics(), scaled(self.privacy, parts.measurement), who, schema)
+
+    def _measured(
+        self, conductor: Conductor, phases: Phases, held: Federation | None, calibrator: Calibrator
+    ) -> tuple[Result[MetricsReport], ...]:
+        if held is None or not phases.measures:
+            return ()
+        before, after = phases.measures
+        calibrated = replace(held, records=calibrator.over(held.records))
+        return conductor.run(before, InProcess(held)), conductor.run(after, InProcess(calibrated))
+
+    def _result(
+        self,
+        split: Split,
+        phases: Phases,
+        fitted: Result[Calibrator],
+        measured: tuple[Result[MetricsReport], ...],
+        replayed: bool,
+    ) -> CalibrationResult:
+        # what was spent in the end, queries that had to be sent again included
+        spent = together(fitted.privacy, [result.privacy for result in measured], phases.parallel)
+        before, after = (result.artifact for result in measured) if measured else (None, None)
+        missing = [documents.missing(report, split.all.schema.classes) for report in (before, after) if report]
+        remarks = dict.fromkeys((*phases.warnings, *(text for texts in missing for text in texts)))
+        return CalibrationResult(
+            method=self.method,
+            calibrator=fitted.artifact,
+            before=before,
+            after=after,
+            privacy=for_units(spent, self.data.columns.unit),
+            private=self.privacy.private,
+            counts=documents.counts(split.all, self.privacy),
+            sites=site_rows(split.held if measured else None, fitted.artifact, self.privacy),
+            phases=phases.all,
+            left_out=split.warnings,
+            remarks=tuple(remarks),
+            replayed=replayed,
+            provenance=self._provenance,
+        )
+
+    @property
+    def _provenance(self) -> dict[str, object]:
+        from fedcalib import __version__
+
+        facts = {
+            "method": repr(self.method),
+            "privacy": repr(self.privacy),
+            "participation": repr(self.participation),
+            "seed": self.session.seed,
+            "holdout": None if self.test else self.holdout,
+            "files": ", ".join(path.name for path in (*self.data.files, *(self.test.files if self.test else ()))),
+        }
+        return {"fedcalib": __version__, **{name: value for name, value in facts.items() if value not in (None, "")}}
 
 
-def _check_alike(fitted: Federation, held: Federation, file: Path) -> None:
+def _check_alike(fitted: Federation, held: Federation, test: Data) -> None:
     kinds = [(f.records.classes, "logits" if f.records.are_logits else "probabilities") for f in (fitted, held)]
     if kinds[0] != kinds[1]:
+        where = f" in {test.files[0]}" if test.files else ""
         raise InputError(
             f"Expected {kinds[0][1]} of {kinds[0][0]} classes in --test as in the other files, "
-            f"found {kinds[1][1]} of {kinds[1][0]} classes in {file}."
+            f"found {kinds[1][1]} of {kinds[1][0]} classes{where}."
         )
 
 

@@ -84,7 +84,7 @@ class Trial:
 
     before: Figures
     after: Figures
-    bytes_a_client: int
+    bytes_per_client: int
     client_seconds: float  # of processor time, for all answers of a client of median size
     spending: Spending
 
@@ -152,7 +152,7 @@ class Arena:
         runtime = Timed(InProcess(self.fitted))
         result = run(method, runtime, self.privacy, participation=self.participation, randomness=self.randomness)
         after = figures(result.artifact.over(self.held))
-        return Trial(self.before, after, result.bytes_a_client, runtime.seconds, result.privacy)
+        return Trial(self.before, after, result.bytes_per_client, runtime.seconds, result.privacy)
 
 
 def compare(

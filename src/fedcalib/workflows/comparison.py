@@ -9,7 +9,6 @@ from typing import Any, Final, final
 
 from fedcalib import registry
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.cli.voice import Table
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.metrics.intervals import Measured
@@ -19,6 +18,7 @@ from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import comparison as picture
 from fedcalib.report.values import Contender
+from fedcalib.workflows.documents import TextTable
 
 SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
 _FALLEN: Final = -1.0  # points of accuracy; a method that costs more is marked
@@ -45,7 +45,7 @@ class Row:
 
     method: str
     values: Values
-    bytes_a_client: int | None = None
+    bytes_per_client: int | None = None
     client_seconds: float | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -62,7 +62,7 @@ class Row:
         return {
             "method": self.method,
             **metrics,
-            "bytes_a_client": self.bytes_a_client,
+            "bytes_per_client": self.bytes_per_client,
             "client_seconds": self.client_seconds,
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -92,12 +92,12 @@ class Side:
             "refused": [{"method": name, "reason": reason} for name, reason in self.refused.items()],
         }
 
-    def tables(self, title: str) -> list[Table]:
+    def tables(self, title: str) -> list[TextTable]:
         """Lay it out for people."""
         columns = ("method", *(title for title, _ in columns_of().values()), "bytes", "client ms", "epsilon")
-        tables = [Table(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
+        tables = [TextTable(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
         if self.refused:
-            tables.append(Table("Refused", ("method", "reason"), tuple(self.refused.items())))
+            tables.append(TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
         return tables
 
     def warnings(self) -> list[str]:
@@ -144,7 +144,7 @@ def _place(row: Row) -> float:
 
 def _cells(row: Row) -> tuple[str, ...]:
     took = "" if row.client_seconds is None else f"{1000 * row.client_seconds:.2f}"
-    sent = "" if row.bytes_a_client is None else f"{row.bytes_a_client:,}"
+    sent = "" if row.bytes_per_client is None else f"{row.bytes_per_client:,}"
     metrics = [_said(row.values[metric.name]) for metric in shown_in("comparison")]
     changes = [_points(row, metric) for metric in shown_in("change")]
     return (row.method, *metrics, *changes, sent, took, _plain(row.epsilon))

@@ -2,17 +2,84 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias, final
 
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import MetricsReport, headline
-from fedcalib.cli.voice import Table
+from fedcalib.errors import InputError
 from fedcalib.federation import Federation
+from fedcalib.method import Method
 from fedcalib.privacy import Privacy
-from fedcalib.workflows.session import Rehearsal
+from fedcalib.registry import choices, kebab
+from fedcalib.workflows.budget import as_simulation
+from fedcalib.workflows.session import Phase, Session
+
+
+@final
+@dataclass(frozen=True)
+class TextTable:
+    """A few rows of text under a heading."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DryRun:
+    """What a workflow would ask and what it would cost."""
+
+    facts: Mapping[str, Any]
+    phases: tuple[Phase[Any], ...]
+    privacy: Spending
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        facts: Mapping[str, Any],
+        phases: Sequence[Phase[Any]],
+        total: Spending,
+        warnings: Sequence[str],
+        session: Session,
+    ) -> DryRun:
+        """Put it together; with a seed it would be a simulation."""
+        spent = total if session.seed is None else as_simulation(total)
+        return cls(facts, tuple(phases), spent, tuple(warnings))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "dry_run": True,
+            **self.facts,
+            "privacy": spending(self.privacy),
+            "phases": [phase.to_json() for phase in self.phases],
+            "warnings": list(self.warnings),
+        }
+
+
+SCHEMA_VERSION: Final = 1
+Folder: TypeAlias = Path | str
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """A result as JSON text."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, allow_nan=False) + "\n"
+
+
+def word(method: Method[Any]) -> str:
+    """The name of a method in results: FedBBQ is fed-bbq."""
+    name = type(method).__name__
+    return next((row.word for row in choices("method") if row.name == name), kebab(name))
 
 
 def counts(federation: Federation, privacy: Privacy) -> dict[str, int | None]:
@@ -46,20 +113,20 @@ def missing(report: MetricsReport, classes: int) -> tuple[str, ...]:
     return (*report.warnings, *(f"{name} is left out: it is defined for two classes only." for name in undefined))
 
 
-def metrics_table(title: str, columns: Mapping[str, dict[str, Any] | None]) -> Table:
+def metrics_table(title: str, columns: Mapping[str, dict[str, Any] | None]) -> TextTable:
     """Lay metrics out, one a row."""
     shown = {name: values for name, values in columns.items() if values is not None}
     rows = tuple((metric.name, *(_said(values[metric.name]) for values in shown.values())) for metric in headline())
-    return Table(title, ("metric", *shown), rows if shown else ())
+    return TextTable(title, ("metric", *shown), rows if shown else ())
 
 
-def own_table(own: Mapping[str, Any] | None) -> list[Table]:
+def own_table(own: Mapping[str, Any] | None) -> list[TextTable]:
     """Lay out clients' own errors, where they were measured."""
     if own is None:
         return []
     spread = "-" if own["spread"] is None else f"{own['spread']:.4f}"
     rows = (("mean of clients' own ece (top label)", _said(own["mean"])), ("standard deviation over clients", spread))
-    return [Table("The usual client", ("", "value"), rows)]
+    return [TextTable("The usual client", ("", "value"), rows)]
 
 
 def _said(measured: Mapping[str, float | None] | None) -> str:
@@ -69,31 +136,31 @@ def _said(measured: Mapping[str, float | None] | None) -> str:
     return f"{measured['value']:.4f} ({low} to {high})"
 
 
-def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
+def facts_table(title: str, facts: Mapping[str, Any]) -> TextTable:
     """Lay facts out, one a row; what is unknown is left out."""
-    return Table(title, ("", ""), tuple((name, str(value)) for name, value in facts.items() if value is not None))
+    return TextTable(title, ("", ""), tuple((name, str(value)) for name, value in facts.items() if value is not None))
 
 
-def rehearsal_tables(rehearsals: Sequence[Rehearsal]) -> list[Table]:
-    """Lay out what would be asked: one row a block."""
+def phase_tables(phases: Sequence[Phase[Any]]) -> list[TextTable]:
+    """Lay out what would be asked: one row per block."""
     columns = ("query", "block", "shape", "l1", "l2", "linf", "unit", "share")
     tables = []
-    for rehearsal in rehearsals:
-        whole = rehearsal.plan.weight
+    for phase in phases:
+        plan = phase.agreed.plan
         rows = tuple(
             (
                 *(type(query).__name__, name, "x".join(map(str, block.shape))),
                 *(f"{norm:.4g}" for norm in (block.bound.l1, block.bound.l2, block.bound.linf)),
-                *(block.bound.unit, f"{block.weight / whole:.3f}"),
+                *(block.bound.unit, f"{block.weight / plan.weight:.3f}"),
             )
-            for query in rehearsal.plan.queries
+            for query in plan.queries
             for name, block in query.blocks.items()
         )
-        tables.append(Table(f"{rehearsal.name}: {rehearsal.bytes_a_client} bytes a client", columns, rows))
+        tables.append(TextTable(f"{phase.name}: {phase.agreed.bytes_per_client} bytes per client", columns, rows))
     return tables
 
 
-def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20) -> list[Table]:
+def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20) -> list[TextTable]:
     """Lay single sites out, the largest first; the rest stands in the JSON document."""
     if not rows:
         return []
@@ -104,8 +171,47 @@ def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20) -> lis
         (row["site"], str(row["records"] or "-"), *(_value(row["metrics"][name]) for name in names))
         for row in shown[:most]
     )
-    return [Table(title, ("site", "records", *names), cells)]
+    return [TextTable(title, ("site", "records", *names), cells)]
 
 
 def _value(measured: Mapping[str, float | None] | None) -> str:
     return "-" if measured is None or measured["value"] is None else f"{measured['value']:.4f}"
+
+
+def check_folder(folder: Folder, names: Iterable[str]) -> None:
+    """Refuse a folder that cannot be written, before anything is asked and spent."""
+    folder = Path(folder)
+    try:
+        blocked = next((folder / name for name in names if (folder / name).is_dir()), None)
+        if blocked is not None:
+            raise InputError(f"Expected to write the file {blocked}, found a directory; name another with --out.")
+        nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+        if not nearest.is_dir():
+            raise InputError(f"Expected a directory with --out, found the file {nearest}; name another.")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise InputError(f"Expected to write into {nearest}, found: Permission denied; name another with --out.")
+    except OSError as error:
+        raise InputError(f"Expected a directory with --out, found: {error.strerror or error}.") from error
+
+
+def write_all(folder: Folder, contents: Mapping[str, bytes]) -> dict[str, str]:
+    """Write files into a folder, all at once at the very end; say where each one is."""
+    folder, beside = Path(folder), None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
+        for name, content in contents.items():
+            (beside / name).write_bytes(content)
+        for name in contents:
+            (beside / name).replace(folder / name)
+    except OSError as error:
+        raise InputError(f"Expected to write into {folder}, found: {error.strerror or error}.") from error
+    finally:
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
+    return places(folder, contents)
+
+
+def places(folder: Folder, names: Iterable[str]) -> dict[str, str]:
+    """Where each file is, under its name without the suffix."""
+    return {Path(name).stem: str(Path(folder) / name) for name in names}

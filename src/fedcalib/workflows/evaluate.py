@@ -1,31 +1,26 @@
-"""Single sites, where the server sees each one's noisy answer anyway.
+"""Evaluate: measure all sites together, and single ones where the privacy model shows them.
 
-Asking the sites one by one costs a record no more than asking them together: its own site's answer is the only one it
-is in. So each site is asked alone with the whole budget, what all sites say together is the sum of the answers, and
-everything else is computed from answers that have been paid for.
-
-Site by site, before and after a calibrator, where nothing is hidden.
-
-What `fedcalib evaluate` does: measure all sites together, and single ones where the model shows them.
+Where the server sees each site's noisy answer anyway, asking the sites one by one costs a record no more than asking
+them together: its own site's answer is the only one it is in. So each site is asked alone with the whole budget, and
+the sum of the answers is what all sites say together. Where nothing is hidden, each site is measured exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
 
+from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts import load
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
-from fedcalib.cli.request import DataRequest, PrivacyRequest
-from fedcalib.cli.voice import Voice
 from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.loop import Result, run
+from fedcalib.loop import Agreement, Result, conduct
 from fedcalib.method import Method, drive
 from fedcalib.methods.compose import Together
 from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE, ScoreCurves
@@ -34,189 +29,246 @@ from fedcalib.planning import suited_tree
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.query import Answer, Query
-from fedcalib.records import Records, Schema
+from fedcalib.records import Schema
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents
-from fedcalib.workflows import session as state
 from fedcalib.workflows.budget import for_units
-from fedcalib.workflows.session import Conductor, Phase, Purse
+from fedcalib.workflows.documents import DryRun
+from fedcalib.workflows.reports import CURVE_FILES, curve_files
+from fedcalib.workflows.session import At, Conductor, Data, Phase, Session
 
-MOST: Final = 1000  # sites; each keeps a transcript of its own
-
-
-def visible(phase: Phase[MetricsReport], schema: Schema) -> bool:
-    """Say whether the server sees noisy answers of single sites, all of them, and few enough to list."""
-    plan = phase.rehearse(schema).plan
-    cohort = phase.participation.cohort(schema.clients)
-    mechanisms = [phase.privacy.mechanism(query, plan, cohort, phase.participation) for query in plan.queries]
-    everybody = isinstance(phase.participation, Everyone) and schema.clients <= MOST
-    return phase.privacy.private and everybody and all(mechanism.modulus is None for mechanism in mechanisms)
+NAMES: Final = CURVE_FILES
+MOST: Final = 1000  # sites of a report, or that keep a transcript each
+_FEW: Final = f"fewer than {MIN_RECORDS} records"
 
 
-def ask_each(phase: Phase[MetricsReport], federation: Federation, conductor: Conductor) -> list[Result[MetricsReport]]:
-    """Ask every site alone."""
-    return [
-        conductor.run(replace(phase, name=f"{phase.name}-{index}"), Federation.of([records]))
-        for index, records in enumerate(federation.clients())
-    ]
+@final
+@dataclass(frozen=True, eq=False)
+class SiteMetrics:
+    """The metrics of one site; None where it has too few records to be shown."""
+
+    site: str
+    records: int | None
+    metrics: MetricsReport | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"site": self.site, "records": self.records, "metrics": documents.metrics(self.metrics)}
 
 
-def together(phase: Phase[MetricsReport], results: Sequence[Result[MetricsReport]], schema: Schema) -> MetricsReport:
-    """Read off the sum of the answers what all sites say together."""
+def exact_sites(federation: Federation, at: At | None = None) -> tuple[SiteMetrics, ...]:
+    """Measure each site exactly, for a privacy model that hides nothing."""
+    agreed = Agreement.of(FederatedMetrics(), Open(), Everyone(), Schema(federation.schema.classes, 1))
+    found = []
+    for index, records in enumerate(federation.clients()):
+        shown = len(records) >= MIN_RECORDS
+        report = conduct(agreed, InProcess(Federation.of([records]))).artifact if shown else None
+        found.append(SiteMetrics(federation.name(index), len(records) if shown else None, report))
+        if at is not None:
+            at(index + 1, len(federation))
+    return tuple(found)
+
+
+def site_rows(held: Federation | None, calibrator: Calibrator, privacy: Privacy) -> tuple[SiteRow, ...]:
+    """Each site's calibration error before and after; none where the privacy model hides single sites."""
+    if held is None or not isinstance(privacy, Open) or len(held) > MOST:
+        return ()
+    calibrated = replace(held, records=calibrator.over(held.records))
+    pairs = zip(exact_sites(held), exact_sites(calibrated), strict=True)
+    return tuple(
+        SiteRow(before.site, _ece(before), _ece(after), before.records, too_few=before.metrics is None)
+        for before, after in pairs
+    )
+
+
+def _ece(site: SiteMetrics) -> Measured | None:
+    return None if site.metrics is None else site.metrics.ece
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EvaluationResult:
+    """What was measured, of all sites and of each where they can be seen, and what it cost."""
+
+    metrics: MetricsReport
+    curves: Curves | None  # of a binary classifier, where they were asked for
+    per_client: ClientErrors | None  # the usual client's own error, where it was asked for
+    sites: tuple[SiteMetrics, ...] | None  # None where the privacy model hides them
+    privacy: Spending
+    counts: Mapping[str, int | None]
+    left_out: tuple[str, ...]  # what is said about records that were left out
+    remarks: tuple[str, ...]  # what is said about metrics and sites that are not shown
+    replayed: bool
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Everything that a reader has to know."""
+        return (*self.left_out, *self.remarks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data, as `fedcalib evaluate --format json` prints it."""
+        curves = {} if self.curves is None else {"curves": self._curves(self.curves)}
+        return {
+            "method": "federated-metrics",
+            **self.counts,
+            "privacy": asdict(self.privacy),
+            "metrics": documents.metrics(self.metrics),
+            "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
+            "per_client": None if self.per_client is None else self.per_client.to_json(),
+            "warnings": list(self.warnings),
+            "replayed": self.replayed,
+            **curves,
+        }
+
+    def _curves(self, curves: Curves) -> dict[str, Any]:
+        return {"figures": curves.to_json(), "warnings": list(curves.warnings)}
+
+    def files(self) -> dict[str, bytes]:
+        """The report page with the curves and their pictures; none without curves."""
+        if self.curves is None:
+            return {}
+        return curve_files(self.metrics, self.curves, self.privacy, self.to_json())
+
+    def save(self, folder: documents.Folder) -> dict[str, str]:
+        """Write the report and the pictures into a folder; say where each file is."""
+        return documents.write_all(folder, self.files())
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Everything that an evaluation is told."""
+
+    data: Data
+    privacy: Privacy = field(default_factory=Open)
+    participation: Participation = field(default_factory=Everyone)
+    calibrator: Calibrator | None = None  # applied before anything is measured
+    curves: bool = False  # a binary classifier's curves as well, within the same budget
+    per_client: bool = False  # the usual client's own error as well, within the same budget
+    session: Session = field(default_factory=Session)
+
+    def dry_run(self) -> DryRun:
+        """What would be asked and what it would cost; nothing is asked."""
+        federation, warnings = self._records(Conductor(self.session, self.session.forgotten()))
+        phase = self._phase(federation.schema)
+        counts = documents.counts(federation, self.privacy)
+        return DryRun.of(counts, [phase], phase.spending, warnings, self.session)
+
+    def run(self) -> EvaluationResult:
+        """Measure."""
+        with self.session.opened("evaluate", self._settings, self.data) as conductor:
+            federation, left_out = self._records(conductor)
+            return self.measure(federation, left_out, conductor)
+
+    def measure(self, federation: Federation, left_out: tuple[str, ...], conductor: Conductor) -> EvaluationResult:
+        """Ask, all sites at once or one by one, and put the answer together."""
+        phase = self._phase(federation.schema)
+        conductor.pay(phase.spending)
+        apart = _visible(phase)
+        artifact, spent, sites = (self._apart if apart else self._whole)(phase, federation, conductor)
+        conductor.tell()
+        metrics, curves, own = _parts(artifact)
+        missing = documents.missing(metrics, federation.schema.classes)
+        return EvaluationResult(
+            metrics=metrics,
+            curves=curves,
+            per_client=own,
+            sites=sites,
+            privacy=for_units(spent, self.data.columns.unit),
+            counts=documents.counts(federation, self.privacy),
+            left_out=left_out,
+            remarks=(*missing, *self._unseen(sites), *(() if own is None else own.warnings)),
+            replayed=conductor.replayed,
+        )
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        parts = {"privacy": self.privacy, "participation": self.participation, "calibrator": self.calibrator}
+        told = {name: wire.encode(part) for name, part in parts.items()}
+        return {**told, "curves": self.curves, "per_client": self.per_client}
+
+    def _records(self, conductor: Conductor) -> tuple[Federation, tuple[str, ...]]:
+        """Read the records, and calibrate the scores if a calibrator was given."""
+        federation, warnings = conductor.read(self.data, self.privacy.private)
+        if self.calibrator is None:
+            return federation, warnings
+        return replace(federation, records=self.calibrator.over(federation.records)), warnings
+
+    def _phase(self, schema: Schema) -> Phase[Any]:
+        budget = self.privacy.budget
+        if self.per_client and budget is not None and budget.unit == "record":
+            raise InputError(
+                f"Expected --per-client with a model that hides whole clients or none (open, secagg, user), found "
+                f"{type(self.privacy).__name__}: a client's own error is a fact about the client, and this model hides "
+                "records."
+            )
+        curves = (ScoreCurves(suited_tree(self.privacy)),) if self.curves else ()
+        methods: tuple[Method[Any], ...] = (FederatedMetrics(), *curves, *((PerClientECE(),) * self.per_client))
+        method = methods[0] if len(methods) == 1 else Together(methods)
+        return Phase.of("evaluation", method, self.privacy, self.participation, schema)
+
+    def _apart(self, phase: Phase[Any], federation: Federation, conductor: Conductor) -> _Found:
+        """Ask site by site."""
+        alone = self._phase(Schema(federation.schema.classes, 1))
+        results = [
+            conductor.run(replace(alone, name=f"{phase.name}-{index}"), InProcess(Federation.of([records])))
+            for index, records in enumerate(federation.clients())
+        ]
+        sites = tuple(_shown(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results))
+        # a record pays for its own site, so the largest epsilon counts
+        spent = max((result.privacy for result in results), key=lambda one: one.epsilon or 0.0)
+        return _together(phase.agreed, results), spent, sites
+
+    def _whole(self, phase: Phase[Any], federation: Federation, conductor: Conductor) -> _Found:
+        """Ask all sites at once; where nothing is hidden, look at each one too."""
+        result = conductor.run(phase, InProcess(federation))
+        if not isinstance(self.privacy, Open):
+            return result.artifact, result.privacy, None
+        with self.session.notices.progress("sites") as at:
+            return result.artifact, result.privacy, exact_sites(federation, at)
+
+    def _unseen(self, sites: tuple[SiteMetrics, ...] | None) -> list[str]:
+        """Which sites are not shown, and why."""
+        if sites is None:
+            return [f"Single sites are left out: {type(self.privacy).__name__} hides them."]
+        hidden = sum(site.metrics is None for site in sites)
+        if not hidden:
+            return []
+        if self.privacy.private:
+            return [f"Some sites are not shown: {_FEW} as far as the noise tells."]
+        return [f"{hidden} of {len(sites)} sites are not shown: {_FEW}."]
+
+
+_Found = tuple[Any, Spending, tuple[SiteMetrics, ...] | None]
+
+
+def _visible(phase: Phase[Any]) -> bool:
+    """Whether the server sees noisy answers of single sites, all of them, and few enough to list."""
+    agreed = phase.agreed
+    everybody = isinstance(agreed.participation, Everyone) and agreed.schema.clients <= MOST
+    seen = all(mechanism.modulus is None for mechanism in agreed.mechanisms)
+    return agreed.privacy.private and everybody and seen
+
+
+def _together(agreed: Agreement[Any], results: Sequence[Result[Any]]) -> Any:
+    """What all sites say together: the same conversation, answered by the sum of their answers."""
 
     def ask(step: int, query: Query) -> Answer:
         answers = [answer for result in results if (answer := result.transcript.recall(step, query)) is not None]
         return Answer(
             {name: sum(answer[name] for answer in answers) for name in query.blocks},  # type: ignore[misc]
             {name: sum(answer.variance(name) for answer in answers) for name in query.blocks},  # type: ignore[misc]
-            schema.clients,
+            agreed.schema.clients,
         )
 
-    return drive(phase.method, schema, ask)
+    return drive(agreed.method, agreed.schema, ask)
 
 
-def spending(results: Sequence[Result[MetricsReport]]) -> Spending:
-    """Say what was spent: a record pays for its own site, so the dearest one counts."""
-    return max((result.privacy for result in results), key=lambda spent: spent.epsilon or 0.0)
-
-
-def row(name: str, report: MetricsReport) -> dict[str, Any]:
-    """Show a site whose noisy count is large enough."""
-    shown = report.accuracy is not None and report.reliability.records >= MIN_RECORDS
-    return {"site": name, "records": None, "metrics": documents.metrics(report) if shown else None}
-
-
-MOST_ROWS: Final = 1000  # sites in one report
-
-
-def site_rows(held: Federation | None, calibrator: Calibrator, model: Privacy) -> tuple[SiteRow, ...]:
-    """Give each site's calibration error before and after; none where the model hides single sites."""
-    if held is None or not isinstance(model, Open) or len(held) > MOST_ROWS:
-        return ()
-    return tuple(_row(held.name(k), held.client(k), calibrator) for k in range(len(held)))
-
-
-def _row(name: str, records: Records, calibrator: Calibrator) -> SiteRow:
-    if len(records) < MIN_RECORDS:
-        return SiteRow(name, too_few=True)
-    return SiteRow(name, _ece(records), _ece(calibrator.over(records)), len(records))
-
-
-def _ece(records: Records) -> Measured | None:
-    report: MetricsReport = run(FederatedMetrics(), InProcess(Federation.of([records])), Open()).artifact
-    return report.ece
-
-
-@final
-@dataclass(frozen=True)
-class Evaluation:
-    """Everything that an evaluation was told."""
-
-    privacy: PrivacyRequest
-    participation: Participation
-    data: DataRequest
-    files: tuple[Path, ...]
-    calibrator: Path | None
-    seed: int | None
-    purse: Purse
-    voice: Voice
-    curves: bool = False  # a binary classifier's curves as well, within the same budget
-    per_client: bool = False  # the usual client's own error as well, within the same budget
-
-    @property
-    def phase(self) -> Phase[Any]:
-        """Say what is asked."""
-        model = self.privacy.model()
-        if self.per_client and model.budget is not None and model.budget.unit == "record":
-            raise InputError(
-                f"Expected --per-client with a model that hides whole clients or none (open, secagg, user), found "
-                f"'{self.privacy.word}': a client's own error is a fact about the client, and this model hides records."
-            )
-        curves = (ScoreCurves(suited_tree(model)),) if self.curves else ()
-        methods: tuple[Method[Any], ...] = (FederatedMetrics(), *curves, *((PerClientECE(),) * self.per_client))
-        return Phase("evaluation", methods[0] if len(methods) == 1 else Together(methods), model, self.participation)
-
-    def key(self, settings: Mapping[str, Any]) -> str:
-        """Name this command for its state directory."""
-        also = () if self.calibrator is None else (self.calibrator,)
-        return state.key("evaluate", settings, (*self.files, *also))
-
-    def records(self, kept: state.State) -> tuple[Federation, tuple[str, ...]]:
-        """Read the files, and calibrate the scores if a calibrator was given."""
-        map_ = None if self.calibrator is None else load_calibrator(self.calibrator)
-        federation, warnings = self.data.read(self.files, kept, self.privacy.model().private)
-        if map_ is None:
-            return federation, warnings
-        return replace(federation, records=map_.over(federation.records)), warnings
-
-    def measure(self, federation: Federation, kept: state.State) -> tuple[dict[str, Any], Found]:
-        """Ask, and put the answer into plain data too."""
-        self.purse.pay(kept, self.phase.rehearse(federation.schema).spending)
-        conductor = Conductor(kept, self.seed, self.voice, self.purse)
-        found = self._apart(federation, conductor) or self._whole(federation, conductor)
-        conductor.tell()
-        document = {
-            "method": "federated-metrics",
-            **documents.counts(federation, self.privacy.model()),
-            "privacy": documents.spending(for_units(found.spent, self.data.columns.unit)),
-            "metrics": documents.metrics(found.report),
-            "per_site": found.sites,
-            "per_client": None if found.own is None else found.own.to_json(),
-            "warnings": [
-                *documents.missing(found.report, federation.schema.classes),
-                *self._unseen(found.sites),
-                *(() if found.own is None else found.own.warnings),
-            ],
-            "replayed": conductor.replayed,
-        }
-        return document, found
-
-    def _unseen(self, sites: list[dict[str, Any]] | None) -> list[str]:
-        """Say which sites are not shown, and why."""
-        if sites is None:
-            return [f"Single sites are left out: the model '{self.privacy.word}' hides them."]
-        hidden = sum(site["metrics"] is None for site in sites)
-        if not hidden:
-            return []
-        few = f"fewer than {MIN_RECORDS} records"
-        if self.privacy.model().private:
-            return [f"Some sites are not shown: {few} as far as the noise tells."]
-        return [f"{hidden} of {len(sites)} sites are not shown: {few}."]
-
-    def _apart(self, federation: Federation, conductor: Conductor) -> Found | None:
-        """Ask site by site, where the server sees each noisy answer anyway."""
-        if not visible(self.phase, federation.schema):
-            return None
-        results = ask_each(self.phase, federation, conductor)
-        whole = _parts(together(self.phase, results, federation.schema))
-        rows = [row(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results)]
-        return Found(spending(results), rows, *whole)
-
-    def _whole(self, federation: Federation, conductor: Conductor) -> Found:
-        """Ask all sites at once; where nothing is hidden, look at each one too."""
-        result = conductor.run(self.phase, federation)
-        whole = _parts(result.artifact)
-        if not isinstance(self.privacy.model(), Open):
-            return Found(result.privacy, None, *whole)
-        with self.voice.meter("sites") as meter:
-            rows = []
-            for index in range(len(federation)):
-                rows.append(_site(federation, index))
-                meter.at(index + 1, len(federation))
-        return Found(result.privacy, rows, *whole)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What was measured, of all sites and of each where they can be seen, and what it cost."""
-
-    spent: Spending
-    sites: list[dict[str, Any]] | None
-    report: MetricsReport
-    curves: Curves | None
-    own: ClientErrors | None
+def _shown(site: str, report: MetricsReport) -> SiteMetrics:
+    """A site as it may be shown: its noisy count has to be large enough."""
+    enough = report.accuracy is not None and report.reliability.records >= MIN_RECORDS
+    return SiteMetrics(site, None, report if enough else None)
 
 
 def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None, ClientErrors | None]:
@@ -224,18 +276,6 @@ def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None, ClientErrors | 
     parts = artifact if isinstance(artifact, tuple) else (artifact,)
     curves = next((part for part in parts if isinstance(part, Curves)), None)
     return parts[0], curves, next((part for part in parts if isinstance(part, ClientErrors)), None)
-
-
-def _site(federation: Federation, index: int) -> dict[str, Any]:
-    records = federation.client(index)
-    if len(records) < MIN_RECORDS:
-        return {"site": federation.name(index), "records": None, "metrics": None}
-    result = run(FederatedMetrics(), InProcess(Federation.of([records])), Open())
-    return {
-        "site": federation.name(index),
-        "records": len(records),
-        "metrics": documents.metrics(result.artifact),
-    }
 
 
 def load_calibrator(path: Path) -> Calibrator:

@@ -5,10 +5,8 @@ The report of a binary evaluation: ROC, precision-recall and reliability, read o
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
@@ -28,8 +26,8 @@ _CLEAR: Final = 3.0  # standard deviations of noise below which a bin shows noth
 
 @final
 @dataclass(frozen=True)
-class Story:
-    """What a report is to tell."""
+class ReportInput:
+    """What a report shows."""
 
     title: str
     summary: tuple[str, ...]
@@ -43,7 +41,7 @@ class Story:
     sites: tuple[SiteRow, ...] = ()
 
 
-def files(story: Story) -> dict[str, bytes]:
+def files(story: ReportInput) -> dict[str, bytes]:
     """Draw the page, and the picture where there is something to show."""
     before, after = diagram("before", story.before), diagram("after", story.after)
     page = Page(
@@ -103,12 +101,7 @@ def diagram(label: str, report: MetricsReport | None) -> Diagram | None:
     )
 
 
-NAMES: Final = ("report.html", "roc.png", "pr.png", "reliability.png", "curves.json")
-
-
-def document(curves: Curves) -> dict[str, Any]:
-    """Write the headline figures as data, and where the table drowns in noise."""
-    return {"figures": curves.to_json(), "warnings": list(curves.warnings)}
+CURVE_FILES: Final = ("report.html", "roc.png", "pr.png", "reliability.png", "curves.json")
 
 
 def curve_files(
@@ -134,7 +127,7 @@ def curve_files(
         provenance={"method": "score-curves"},
     )
     drawn = [render(page).encode(), *(picture.png for picture in pictures), reliability(diagram).png]
-    return dict(zip(NAMES, [*drawn, _saved(curves, spent)], strict=True))
+    return dict(zip(CURVE_FILES, [*drawn, curves.dumps(spent).encode()], strict=True))
 
 
 def _rows(report: MetricsReport | None, curves: Curves) -> tuple[MetricRow, ...]:
@@ -192,9 +185,3 @@ def _diagram(curves: Curves) -> Diagram:
 def _sites(rows: Sequence[Mapping[str, Any]] | None) -> tuple[SiteRow, ...]:
     shown = [(row["site"], row["metrics"][ECE.name]) for row in rows or () if row["metrics"] is not None]
     return tuple(SiteRow(site, after=Measured(**value)) for site, value in shown if value is not None)
-
-
-def _saved(curves: Curves, spent: Spending) -> bytes:
-    """Give the artifact's file as bytes, so that all files are written at once or none."""
-    with tempfile.TemporaryDirectory() as folder:
-        return curves.save(Path(folder) / "curves.json", spent).read_bytes()

@@ -1,8 +1,7 @@
-"""The private directory where transcripts live, so that a command that was cut short can go on.
+"""What all workflows share: reading data, sharing progress, keeping state, paying, and running phases.
 
-The ledger of a command: its total is debited once, before anything is asked.
-
-The phases of a command: rehearsed before anything is asked, then run one after the other.
+A workflow that is cut short goes on where it stopped: transcripts live in a private directory. A ledger is debited the
+total once, before anything is asked. Every phase is agreed before the first one is run.
 """
 
 from __future__ import annotations
@@ -10,27 +9,30 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, final
 
+import numpy as np
+
 from fedcalib.accounting.spending import Spending
-from fedcalib.cli.voice import Voice
-from fedcalib.cohort import Cohort, Participation
+from fedcalib.cohort import Participation
+from fedcalib.data import Columns, Reading, expand, read_checked, read_frame
 from fedcalib.errors import InputError, TranscriptError
 from fedcalib.federation import Federation
-from fedcalib.loop import Progress, Result, run
-from fedcalib.method import Method, Plan
+from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
+from fedcalib.method import Method
 from fedcalib.privacy import Privacy
-from fedcalib.query import Query
 from fedcalib.randomness import Randomness, Secure, Simulated
 from fedcalib.records import Schema
-from fedcalib.runtimes import InProcess
 
-USUAL: Final = "~/.local/state/fedcalib"
+T = TypeVar("T")
+At = Callable[..., None]  # told how much is done, and of how much where that is known
 
 
 @final
@@ -40,42 +42,37 @@ class State:
 
     folder: Path | None
     secret: int  # decides chance that must repeat itself when a run is resumed, such as who is held out
+    name: str = ""  # of the workflow with its settings and data
 
-    @property
-    def name(self) -> str:
-        """Give the command's own name."""
-        return "" if self.folder is None else self.folder.name
+    def derived(self, purpose: str) -> int:
+        """A seed of its own for each purpose, from one secret."""
+        words = [self.secret % (1 << 128), *purpose.encode()]
+        return int(np.random.SeedSequence(words).generate_state(2, np.uint64)[0])
+
+    def split(self, federation: Federation, share: float) -> tuple[Federation, Federation]:
+        """Hold records out by a coin each, so that removing one record moves no other to the other side."""
+        if not 0 < share < 1:
+            raise InputError(f"Expected a share between 0 and 1 with --holdout (0 for no measurement), found {share}.")
+        held = np.random.default_rng(self.derived("holdout")).random(len(federation.records)) < share
+        return federation.where(~held), federation.where(held)
 
     def transcript(self, phase: str) -> Path | None:
         """Say where the transcript of a phase lives."""
         return None if self.folder is None else self.folder / f"{phase}.jsonl"
 
 
-def key(command: str, settings: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """Name a command by its settings and by what is in its files."""
-    content = [[path.name, _digest(path)] for path in files]
-    said = json.dumps([command, dict(settings), content], sort_keys=True, default=str)
-    return sha256(said.encode()).hexdigest()[:32]
-
-
 @contextmanager
-def kept(root: Path | None, name: str, seed: int | None) -> Iterator[State]:
-    """Open the state of a command, and keep others out while it runs."""
-    folder = (root or Path(USUAL)).expanduser() / name
+def _kept(folder: Path, seed: int | None) -> Iterator[State]:
+    """Open the state of a workflow, and keep others out while it runs."""
     try:
         _private(folder.parent)
         _private(folder)
         with _locked(folder / "lock"):
-            yield State(folder, _secret(folder / "secret") if seed is None else seed)
+            yield State(folder, _secret(folder / "secret") if seed is None else seed, folder.name)
     except OSError as error:
         raise InputError(
             f"Expected to write the state directory {folder}, found: {error.strerror or error}. Name one with --state."
         ) from error
-
-
-def forgotten(seed: int | None) -> State:
-    """Keep nothing, for commands that ask nothing."""
-    return State(None, secrets.randbits(128) if seed is None else seed)
 
 
 def _digest(path: Path) -> str:
@@ -121,129 +118,196 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-@final
-@dataclass(frozen=True)
-class Purse:
-    """A ledger's account, if one was named."""
+class Notices(ABC):
+    """Whoever hears of progress, notes and warnings while a workflow runs."""
 
-    path: Path | None
-    account: str
+    @abstractmethod
+    def note(self, text: str) -> None:
+        """Hear something on the side."""
 
-    def pay(self, state: State, total: Spending) -> None:
-        """Debit what all phases spend together; a run that is resumed or replayed has paid already."""
-        if self.path is None or total.epsilon is None:
-            return
-        from fedcalib.accounting.ledger import Ledger
+    @abstractmethod
+    def warn(self, text: str) -> None:
+        """Hear something that should not be missed."""
 
-        # the secret makes the name: a command whose state was lost asks anew, so it has to pay anew
-        name = sha256(f"{state.name}/{state.secret}".encode()).hexdigest()[:32]
-        Ledger(self.path, "command").debit(name, self.account, total)
-
-    def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
-        """Pay for questions that are asked again; their first asking is in the command's total."""
-        if self.path is None or attempt == 0:
-            return
-        from fedcalib.accounting.ledger import Ledger
-
-        Ledger(self.path, "asked again").debit(run, self.account, spending, attempt=attempt)
-
-
-T = TypeVar("T")
+    @abstractmethod
+    def progress(self, what: str) -> AbstractContextManager[At]:
+        """Follow a task: the function is told how much is done, and of how much where that is known."""
 
 
 @final
 @dataclass(frozen=True)
-class Phase(Generic[T]):
-    """One conversation of a command: what is asked, under which model, by whom."""
+class Silent(Notices):
+    """Follows no progress; warnings become Python warnings."""
 
-    name: str
-    method: Method[T]
-    privacy: Privacy
-    participation: Participation
+    def note(self, text: str) -> None:
+        """Drop it."""
 
-    def rehearse(self, schema: Schema) -> Rehearsal:
-        """Plan every question and find a mechanism for it, or be refused, without asking anybody."""
-        plan = Plan.of(self.privacy.adapt(self.method), schema)
-        cohort = self.participation.cohort(schema.clients)
-        for query in plan.queries:
-            self.privacy.mechanism(query, plan, cohort, self.participation)
-        return Rehearsal(self.name, plan, cohort, self.privacy.spending(plan, cohort, self.participation))
+    def warn(self, text: str) -> None:
+        """Warn as Python does."""
+        warnings.warn(text, stacklevel=2)
+
+    def progress(self, what: str) -> AbstractContextManager[At]:
+        """Follow nothing."""
+        return nullcontext(_unseen)
+
+
+_NOBODY: Final = Silent()
+
+
+def _unseen(done: int, total: int | None = None) -> None:
+    """Follow nothing."""
 
 
 @final
-@dataclass(frozen=True)
-class Rehearsal:
-    """What a phase would ask and cost."""
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Where records come from, and what the columns mean: files, a pandas or Arrow frame, or a federation."""
 
-    name: str
-    plan: Plan
-    cohort: Cohort
-    spending: Spending
+    source: Any
+    columns: Columns = field(default_factory=Columns)
+
+    @classmethod
+    def of(cls, source: Any, columns: Columns | None = None) -> Data:
+        """Take a federation or a frame as it is, and patterns of files written out."""
+        plain = isinstance(source, str | Path | list | tuple)
+        return cls(expand(source) if plain else source, columns or Columns())
 
     @property
-    def bytes_a_client(self) -> int:
-        """Count the bytes that one client would send, at eight a number."""
-        return 8 * sum(query.size for query in self.plan.queries)
+    def files(self) -> tuple[Path, ...]:
+        """The files, if there are any."""
+        return self.source if isinstance(self.source, tuple) else ()
+
+    def read(self, state: State, private: bool, notices: Notices) -> tuple[Federation, tuple[str, ...]]:
+        """Read the records; what was left out goes to the notices, and into the result where counts may be told."""
+        if isinstance(self.source, Federation):
+            return self.source, ()
+        with notices.progress("reading rows") as at:
+            reading = self._reading(state.derived("unit"), at)
+        left_out = tuple(str(rejected) for rejected in reading.rejected)
+        for text in left_out:
+            notices.warn(text)
+        return reading.federation, () if private else left_out
+
+    def _reading(self, seed: int, watch: At) -> Reading:
+        if self.files:
+            return read_checked(self.files, self.columns, seed=seed, watch=watch)
+        return read_frame(self.source, self.columns, seed=seed, watch=watch)
+
+    def fingerprint(self) -> list[Any]:
+        """What names the records and the meaning of their columns."""
+        if self.files:
+            return [asdict(self.columns), [[path.name, _digest(path)] for path in self.files]]
+        federation = self.source if isinstance(self.source, Federation) else self._reading(0, _unseen).federation
+        records = federation.records
+        arrays = [federation.offsets, records.labels, records.logits if records.are_logits else records.probs]
+        content = sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+        return [asdict(self.columns), content]
+
+
+@final
+@dataclass(frozen=True)
+class Session:
+    """How a workflow runs: by which seed, where it keeps its state, which ledger pays, and who hears of it."""
+
+    seed: int | None = None  # simulate with it; None for a release
+    state: Path | None = None  # private directory of transcripts, for resuming; None keeps nothing
+    ledger: Path | None = None  # debited the total before anything is asked
+    account: str = "default"
+    notices: Notices = _NOBODY
+
+    def forgotten(self, name: str = "") -> State:
+        """A state that keeps nothing."""
+        return State(None, secrets.randbits(128) if self.seed is None else self.seed, name)
+
+    @contextmanager
+    def opened(self, workflow: str, settings: Mapping[str, Any], *data: Data) -> Iterator[Conductor]:
+        """Open the state of a workflow with these settings and data; the same ones go on where they stopped."""
+        name = ""
+        if self.state is not None or self.ledger is not None:
+            known = [workflow, dict(settings), self.seed, [one.fingerprint() for one in data]]
+            name = sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:32]
+        if self.state is None:
+            yield Conductor(self, self.forgotten(name))
+            return
+        with _kept(self.state.expanduser() / name, self.seed) as state:
+            yield Conductor(self, state)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Phase(Generic[T]):
+    """One conversation of a workflow: its name, and what was agreed for it."""
+
+    name: str
+    agreed: Agreement[T]
+
+    @classmethod
+    def of(
+        cls, name: str, method: Method[T], privacy: Privacy, participation: Participation, schema: Schema
+    ) -> Phase[T]:
+        """Plan every query and find a mechanism for it, or be refused, without asking anybody."""
+        return cls(name, Agreement.of(method, privacy, participation, schema))
+
+    @property
+    def spending(self) -> Spending:
+        """What the phase spends."""
+        return self.agreed.spending
 
     def cost(self) -> dict[str, Any]:
-        """Write out what a client sends and what it costs."""
-        return {
-            "phase": self.name,
-            "bytes_a_client": self.bytes_a_client,
-            "epsilon": self.spending.epsilon,
-            "delta": self.spending.delta,
-            "unit": self.spending.unit,
-        }
+        """What a client sends and what it costs, as plain data."""
+        return {"phase": self.name, **self.agreed.cost()}
 
     def to_json(self) -> dict[str, Any]:
-        """Write out the questions with their blocks and bounds, and the cost."""
-        return {**self.cost(), "queries": [_query(query) for query in self.plan.queries]}
-
-
-def _query(query: Query) -> dict[str, Any]:
-    blocks = [
-        {
-            "name": name,
-            "shape": list(block.shape),
-            "l1": block.bound.l1,
-            "l2": block.bound.l2,
-            "linf": block.bound.linf,
-            "unit": block.bound.unit,
-            "weight": block.weight,
-        }
-        for name, block in query.blocks.items()
-    ]
-    return {"query": type(query).__name__, "numbers": query.size, "blocks": blocks}
+        """The cost, and every query with its blocks and bounds, as plain data."""
+        return {"phase": self.name, **self.agreed.to_json()}
 
 
 @final
 @dataclass
 class Conductor:
-    """Runs phases with one state and one source of chance, and keeps count of who was asked."""
+    """Runs the phases of one session, pays for them, and counts which queries were sent."""
 
+    session: Session
     state: State
-    seed: int | None
-    voice: Voice
-    purse: Purse
     asked: int = 0
     recalled: int = 0
 
-    def run(self, phase: Phase[T], federation: Federation) -> Result[T]:
-        """Hold one phase's conversation, recalling whatever was answered before."""
-        with self.voice.meter(phase.name) as meter:
-            return run(
-                phase.method,
-                InProcess(federation),
-                phase.privacy,
-                participation=phase.participation,
-                randomness=self._randomness(phase.name),
+    def read(self, data: Data, private: bool) -> tuple[Federation, tuple[str, ...]]:
+        """Read records, and what may be told about those that were left out."""
+        return data.read(self.state, private, self.session.notices)
+
+    def pay(self, total: Spending) -> None:
+        """Debit what all phases spend together; a run that is resumed or replayed has paid already."""
+        if total.epsilon is not None:
+            # the secret makes the name: a command whose state was lost asks anew, so it has to pay anew
+            name = sha256(f"{self.state.name}/{self.state.secret}".encode()).hexdigest()[:32]
+            self._debit("command", name, total, 0)
+
+    def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
+        """Pay for queries that are sent again; their first sending is in the total."""
+        if attempt:
+            self._debit("asked again", run, spending, attempt)
+
+    def _debit(self, what: str, run: str, spending: Spending, attempt: int) -> None:
+        if self.session.ledger is not None:
+            from fedcalib.accounting.ledger import Ledger
+
+            Ledger(self.session.ledger, what).debit(run, self.session.account, spending, attempt=attempt)
+
+    def run(self, phase: Phase[T], runtime: Runtime, randomness: Randomness | None = None) -> Result[T]:
+        """Run one phase, recalling whatever was answered before."""
+        with self.session.notices.progress(phase.name) as at:
+            return conduct(
+                phase.agreed,
+                runtime,
+                randomness=randomness or self.randomness(phase.name),
                 transcript=self.state.transcript(phase.name),
-                ledger=self.purse,
-                account=self.purse.account,
-                watch=self._watch(meter.at),
+                ledger=self,
+                account=self.session.account,
+                watch=self._watch(at),
             )
 
-    def _watch(self, show: Callable[[int, int], None]) -> Callable[[Progress], None]:
+    def _watch(self, show: At) -> Callable[[Progress], None]:
         def watch(progress: Progress) -> None:
             self.recalled += progress.recalled
             self.asked += not progress.recalled
@@ -251,18 +315,23 @@ class Conductor:
 
         return watch
 
-    def _randomness(self, phase: str) -> Randomness:
-        # phases of one kind share a run's name, so each needs noise of its own
-        return Secure() if self.seed is None else Simulated(self.seed).derive(phase)
+    def randomness(self, phase: str) -> Randomness:
+        """Noise of a phase's own: phases of one kind share a run's name."""
+        seed = self.session.seed
+        return Secure() if seed is None else Simulated(seed).derive(phase)
 
     @property
     def replayed(self) -> bool:
-        """Say whether nobody was asked, because an earlier run of the same command had all answers."""
+        """Whether nobody was asked, because an earlier run of the same command had all answers."""
         return self.recalled > 0 and not self.asked
 
     def tell(self) -> None:
-        """Say it when answers came from an earlier run."""
+        """Note it when answers came from an earlier run."""
         if self.replayed:
-            self.voice.note("This command had already run: its answers were replayed and nobody was asked again.")
+            self.session.notices.note(
+                "This command had already run: its answers were replayed and nobody was asked again."
+            )
         elif self.recalled:
-            self.voice.note(f"Resumed: {self.recalled} answers of the earlier run were replayed, {self.asked} asked.")
+            self.session.notices.note(
+                f"Resumed: {self.recalled} answers of the earlier run were replayed, {self.asked} asked."
+            )

@@ -5,29 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, TypeVar, final
 
 import numpy as np
 
 from fedcalib import datasets
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.networks import Head, Representation, Trained
-from fedcalib.cli.request import PrivacyRequest
-from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Participation
 from fedcalib.data import partition
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.loop import Progress, run
+from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.ccvr import CCVR
 from fedcalib.methods.fed_avg import FedAvg
+from fedcalib.privacy import Privacy
 from fedcalib.randomness import Secure, Simulated
 from fedcalib.records import Records
 from fedcalib.runtimes import InProcess
 from fedcalib.training import ConvNet, LeNet5, Network, ResNet18, SoftmaxRegression
 from fedcalib.types import Array
-from fedcalib.workflows.session import Purse, State
+from fedcalib.workflows.budget import scaled
+from fedcalib.workflows.session import Conductor, Phase, Session
+
+T = TypeVar("T")
 
 DATA: Final[Mapping[str, Callable[[Path], datasets.Dataset]]] = {
     "mnist": datasets.mnist,
@@ -55,60 +57,48 @@ class Training:
 
     method: Callable[[Records], FedAvg]
     repair: bool
-    privacy: PrivacyRequest
+    privacy: Privacy
     participation: Participation
-    seed: int | None
-    purse: Purse
-    voice: Voice
+    session: Session
 
-    def run(self, fitted: Federation, held: Federation, kept: State) -> Model:
+    def run(self, fitted: Federation, held: Federation, conductor: Conductor) -> Model:
         """Train, repair, and score the records that were held out."""
         method = self.method(fitted.records)
-        self.purse.pay(kept, self._total(method, fitted))
-        trained, spent = self._phase("train", method, fitted, 1 - _REPAIR if self.repair else 1.0, kept)
+        train = self._phase("train", method, fitted, 1 - _REPAIR if self.repair else 1.0)
+        conductor.pay(self._whole(train.spending))
+        result = self._run(train, fitted, conductor)
+        trained = result.artifact
         scored, head = trained.across(held), None
         if self.repair:
             features = trained.across(fitted)
             width = int(features.records.extra["features"].shape[1])
-            head, _ = self._phase("repair", self._repair(width, trained), features, _REPAIR, kept)
+            repair = self._phase("repair", self._repair(width, trained), features, _REPAIR)
+            head = self._run(repair, features, conductor).artifact
             scored = head.across(scored)
-        return Model(trained, head, scored, self._whole(spent))
+        return Model(trained, head, scored, self._whole(result.privacy))
 
     def _repair(self, width: int, trained: Trained) -> CCVR:
         """Repair the trained head; under noise, which grows with the features' length, make one for unit features."""
-        if self.privacy.model().private:
+        if self.privacy.private:
             return CCVR(width, radius=1.0, representation=Representation(unit=True))
         return CCVR(width, start=trained.head)
 
-    def _phase(
-        self, name: str, method: Method[Any], data: Federation, share: float, kept: State
-    ) -> tuple[Any, Spending]:
-        with self.voice.meter(f"{name}: rounds") as meter:
+    def _phase(self, name: str, method: Method[T], data: Federation, share: float) -> Phase[T]:
+        return Phase.of(name, method, scaled(self.privacy, share), self.participation, data.schema)
 
-            def watch(progress: Progress) -> None:
-                meter.at(progress.step, progress.steps)
-
-            result = run(
-                method, InProcess(data), self.privacy.model(share), participation=self.participation,
-                randomness=Secure() if self.seed is None else Simulated(self.seed),
-                transcript=kept.transcript(name), ledger=self.purse, account=self.purse.account, watch=watch,
-            )  # fmt: skip
-        return result.artifact, result.privacy
-
-    def _total(self, method: FedAvg, fitted: Federation) -> Spending:
-        from fedcalib.method import Plan
-
-        plan = Plan.of(method, fitted.schema)
-        return self.privacy.model().spending(plan, self.participation.cohort(len(fitted)), self.participation)
+    def _run(self, phase: Phase[T], data: Federation, conductor: Conductor) -> Result[T]:
+        # the phases' methods differ, so their runs have names of their own and one seed serves both
+        seed = self.session.seed
+        return conductor.run(phase, InProcess(data), Secure() if seed is None else Simulated(seed))
 
     def _whole(self, spent: Spending) -> Spending:
-        """Say what training and repair spend together: what the command was given."""
-        if spent.epsilon is None or not self.repair:
+        """What training and repair spend together: what the workflow was given."""
+        budget = self.privacy.budget
+        if budget is None or not self.repair:
             return spent
-        together = f"Training and repair share epsilon = {self.privacy.epsilon:g}. Of the training's share: "
-        return replace(
-            spent, epsilon=self.privacy.epsilon, delta=self.privacy.delta, statement=together + spent.statement
-        )
+        together = f"Training and repair share epsilon = {budget.epsilon:g}. Of the training's share: "
+        delta = getattr(self.privacy, "delta", spent.delta)
+        return replace(spent, epsilon=budget.epsilon, delta=delta, statement=together + spent.statement)
 
 
 def dataset(source: Path, name: str | None) -> datasets.Dataset:

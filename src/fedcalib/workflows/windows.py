@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from fedcalib import registry
+from fedcalib import registry, wire
 from fedcalib.artifacts.calibrator import Calibrator, Identity
 from fedcalib.artifacts.evaluation import Review
-from fedcalib.cli.request import DataRequest, PrivacyRequest
-from fedcalib.cli.voice import Table, Voice
 from fedcalib.cohort import Everyone
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
@@ -26,17 +23,18 @@ from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import ACCURACY, ECE, Metric, shown_in
+from fedcalib.privacy import Privacy
 from fedcalib.records import Schema
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import timeline
 from fedcalib.report.values import TimePoint
+from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents
-from fedcalib.workflows import session as state
-from fedcalib.workflows.budget import for_units
-from fedcalib.workflows.evaluate import load_calibrator
+from fedcalib.workflows.budget import for_units, scaled
+from fedcalib.workflows.documents import DryRun, TextTable
 from fedcalib.workflows.monitor import Monitor, Timeline, Window, together
-from fedcalib.workflows.session import Conductor, Phase, Purse, Rehearsal
+from fedcalib.workflows.session import Conductor, Data, Phase, Session
 
 
 def windows(found: Timeline, first_days: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -75,14 +73,14 @@ def effect(found: Timeline) -> dict[str, Any] | None:
     }
 
 
-def table(found: Timeline) -> Table:
+def table(found: Timeline) -> TextTable:
     """Lay the windows out, one a row."""
     served = any(window.review.served is not None for window in found.windows)
     columns = ("window", *(metric.title for metric in _shown()), *((f"{ECE.title} as served",) * served))
     rows = tuple(
         (*_row(window, served), ", ".join(alarm.signal for alarm in window.alarms)) for window in found.windows
     )
-    return Table("Window by window", (*columns, "confidence", "estimated accuracy", "alarms"), rows)
+    return TextTable("Window by window", (*columns, "confidence", "estimated accuracy", "alarms"), rows)
 
 
 def _shown() -> list[Metric]:
@@ -214,27 +212,19 @@ class Watching:
     method: str | None
     recalibrate: bool
     false_alarms: float
-    privacy: PrivacyRequest
-    data: DataRequest
-    files: tuple[Path, ...]
-    seed: int | None
-    purse: Purse
-    voice: Voice
-    calibrator: Path | None = None  # applied before anything is measured
+    privacy: Privacy
+    data: Data
+    session: Session
+    calibrator: Calibrator | None = None  # applied before anything is measured
     rounds: int | None = None  # the latest so many windows; None for all
 
     def __post_init__(self) -> None:
         if self.rounds is not None and self.rounds < 1:
             raise InputError(f"Expected at least one round of evaluation, found {self.rounds}.")
 
-    def key(self, settings: Mapping[str, Any]) -> str:
-        """Name this command for its state directory."""
-        also = () if self.calibrator is None else (self.calibrator,)
-        return state.key("monitor", settings, (*self.files, *also))
-
-    def slices(self, kept: state.State) -> Slices:
-        """Read the files and cut the records by time; windows start at the first day there is."""
-        federation, warnings = self._read(kept)
+    def slices(self, conductor: Conductor) -> Slices:
+        """Read the records and cut them by time; windows start at the first day there is."""
+        federation, warnings = self._read(conductor)
         days = np.asarray(federation.records.extra["time"])
         first = int(days.min())
         place = (days - first) // self.by.days
@@ -246,12 +236,12 @@ class Watching:
         windows = {name: federation.where(place == index) for index, name in names.items()}
         return Slices(windows, {name: first + self.by.days * index for index, name in names.items()}, warnings)
 
-    def _read(self, kept: state.State) -> tuple[Federation, tuple[str, ...]]:
-        """Read the files, and calibrate the scores if a calibrator was given."""
-        map_ = None if self.calibrator is None else load_calibrator(self.calibrator)
-        federation, warnings = self.data.read(self.files, kept, self.privacy.model().private)
-        calibrated = federation if map_ is None else replace(federation, records=map_.over(federation.records))
-        return calibrated, warnings
+    def _read(self, conductor: Conductor) -> tuple[Federation, tuple[str, ...]]:
+        """Read the records, and calibrate the scores if a calibrator was given."""
+        federation, warnings = conductor.read(self.data, self.privacy.private)
+        if self.calibrator is None:
+            return federation, warnings
+        return replace(federation, records=self.calibrator.over(federation.records)), warnings
 
     def monitor(self, classes: int) -> Monitor:
         """Choose how to recalibrate: by the method that was named, or the usual one for so many classes."""
@@ -261,33 +251,42 @@ class Watching:
         method: Method[Calibrator] = registry.method(self.method or usual, {})
         return Monitor(self.false_alarms, method)
 
-    def rehearse(self, slices: Slices) -> Rehearsal:
-        """Say what one window would ask and what all of them would cost."""
-        one = self._phase("window", ReviewWindow(recalibration=self.monitor(slices.schema.classes).recalibration), 1.0)
-        unit = one.rehearse(slices.schema).spending.unit
-        share = 1.0 if unit == "record" else 1.0 / len(slices.windows)
-        rehearsal = self._phase("window", one.method, share).rehearse(slices.schema)
-        total = together([rehearsal.spending] * len(slices.windows))
-        return Rehearsal("each window", rehearsal.plan, rehearsal.cohort, total)
+    def dry_run(self) -> DryRun:
+        """What all windows would cost; nothing is asked."""
+        slices = self.slices(Conductor(self.session, self.session.forgotten()))
+        phase = self._each(slices)
+        return DryRun.of({"windows": list(slices.windows)}, [phase], phase.spending, slices.warnings, self.session)
 
-    def run(self, slices: Slices, kept: state.State) -> Watched:
+    def _each(self, slices: Slices) -> Phase[Review]:
+        """What one window would ask, and what all of them would cost."""
+        method = ReviewWindow(recalibration=self.monitor(slices.schema.classes).recalibration)
+        one = self._phase("each window", method, 1.0, slices.schema)
+        if one.spending.unit != "record":
+            one = self._phase("each window", method, 1.0 / len(slices.windows), slices.schema)
+        total = together([one.spending] * len(slices.windows))
+        return replace(one, agreed=replace(one.agreed, spending=total))
+
+    def run(self) -> Watched:
         """Ask window after window."""
-        rehearsal = self.rehearse(slices)
-        self.purse.pay(kept, rehearsal.spending)
-        share = 1.0 if rehearsal.spending.unit == "record" else 1.0 / len(slices.windows)
-        conductor = Conductor(kept, self.seed, self.voice, self.purse)
+        plain = {name: getattr(self, name) for name in ("by", "method", "recalibrate", "false_alarms", "rounds")}
+        told = {**plain, "privacy": wire.encode(self.privacy), "calibrator": wire.encode(self.calibrator)}
+        with self.session.opened("monitor", told, self.data) as conductor:
+            slices = self.slices(conductor)
+            total = self._each(slices).spending
+            conductor.pay(total)
+            share = 1.0 if total.unit == "record" else 1.0 / len(slices.windows)
 
-        def ask(label: str, method: ReviewWindow) -> Result[Review]:
-            phase = self._phase(label.replace(" ", "-"), method, share)
-            return conductor.run(phase, slices.windows[label])
+            def ask(label: str, method: ReviewWindow) -> Result[Review]:
+                phase = self._phase(label.replace(" ", "-"), method, share, slices.schema)
+                return conductor.run(phase, InProcess(slices.windows[label]))
 
-        timeline = self.monitor(slices.schema.classes).watch(list(slices.windows), ask)
-        conductor.tell()
+            timeline = self.monitor(slices.schema.classes).watch(list(slices.windows), ask)
+            conductor.tell()
         spent = for_units(timeline.spending, self.data.columns.unit)
-        return Watched(Timeline(timeline.windows, spent, timeline.next), conductor.replayed)
+        return Watched(slices, Timeline(timeline.windows, spent, timeline.next), conductor.replayed)
 
-    def _phase(self, name: str, method: Method[Review], share: float) -> Phase[Review]:
-        return Phase(name, method, self.privacy.model(share), Everyone())
+    def _phase(self, name: str, method: Method[Review], share: float, schema: Schema) -> Phase[Review]:
+        return Phase.of(name, method, scaled(self.privacy, share), Everyone(), schema)
 
 
 @final
@@ -295,5 +294,6 @@ class Watching:
 class Watched:
     """What came of it."""
 
+    slices: Slices
     timeline: Timeline
     replayed: bool
