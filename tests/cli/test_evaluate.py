@@ -56,8 +56,8 @@ def test_open_data_shows_sites_that_are_large_enough(shell: Shell, home: Path) -
 def test_sites_that_hide_themselves_are_shown_at_no_extra_cost(shell: Shell, home: Path, model: str) -> None:
     large = overconfident(60_000, 4, 0)
     pd.concat([large, overconfident(3, 1, 1).assign(site="tiny")]).to_parquet(home / "all.parquet")
-    words = ("evaluate", "all.parquet", "--privacy", model, "--epsilon", "8", "--format", "json")
-    document = shell(*words).json
+    words = ("evaluate", "all.parquet", "--privacy", model, "--epsilon", "8", "--seed", 1, "--format", "json")
+    document = shell(*words).json  # with a seed: three records pass for eleven once in a while, as they should
     assert document["privacy"]["epsilon"] == 8.0
     rows = {row["site"]: row for row in document["per_site"]}
     assert rows["tiny"]["metrics"] is None
