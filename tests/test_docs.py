@@ -22,7 +22,7 @@ import fedcalib as fc
 from fedcalib.registry import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 KINDS = {"python", "sh", "text", "json", "toml", "console", "html", "bibtex", "ini", "mermaid"}
 
