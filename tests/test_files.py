@@ -161,11 +161,12 @@ TRY = """
 import sys
 from pathlib import Path
 from fedcalib import files
+from fedcalib.errors import InputError
 try:
-    with files.locked(Path(sys.argv[1]), wait=False):
+    with files.locked(Path(sys.argv[1]), "taken"):
         print("mine")
-except BlockingIOError:
-    print("taken")
+except InputError as error:
+    print(error)
 """
 
 
@@ -177,11 +178,11 @@ def attempt(path: Path) -> str:
 
 def test_a_lock_keeps_other_processes_out_until_the_block_ends(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with files.locked(path, wait=True):
+    with files.locked(path):
         assert attempt(path) == "taken"
-        with pytest.raises(BlockingIOError), files.locked(path, wait=False):
+        with pytest.raises(InputError, match="taken"), files.locked(path, "taken"):
             raise AssertionError("a second handle of this process must not get the lock either")
     assert attempt(path) == "mine"
-    with pytest.raises(ZeroDivisionError), files.locked(path, wait=False):
+    with pytest.raises(ZeroDivisionError), files.locked(path, "taken"):
         raise ZeroDivisionError
     assert attempt(path) == "mine"

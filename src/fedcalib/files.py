@@ -109,10 +109,16 @@ def unlock(file: BinaryIO) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock of a private file during a block."""
+def locked(path: Path, busy: str | None = None) -> Iterator[None]:
+    """Hold the lock of a private file during a block.
+
+    Where another process holds it, wait; or raise an `InputError` that says `busy`, where that is given.
+    """
     with open_private(path) as file:
-        lock(file, wait=wait)
+        try:
+            lock(file, wait=busy is None)
+        except BlockingIOError as error:
+            raise InputError(busy or "") from error
         try:
             yield
         finally:

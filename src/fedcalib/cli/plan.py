@@ -11,6 +11,7 @@ from typer import Option
 from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
+from fedcalib.files import write_all
 from fedcalib.metrics.table import shown_in
 from fedcalib.planning import Forecast, Study
 from fedcalib.planning.simulation import ScoreModel
@@ -125,9 +126,5 @@ def write_picture(path: Path, study: Study, around: Sequence[Forecast]) -> Path:
         label = "exact" if epsilon is None else f"epsilon = {epsilon:.3g}"
         lines.append(PlotLine(label, [one.clients for one in shown], [one.error for one in shown]))
     picture = trade_off(lines, "clients", f"error of {study.metric}", f"Error of {study.metric}, {study.privacy}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(picture.png)
-    except OSError as error:
-        raise InputError(f"Expected to write {path}, found: {error.strerror or error}.") from error
+    write_all(path.parent, {path.name: picture.png})
     return path

@@ -202,7 +202,7 @@ class OnDisk(Notebook):
 
     def alone(self) -> AbstractContextManager[None]:
         """Lock the folder."""
-        return files.locked(self.folder / "lock", wait=True)
+        return files.locked(self.folder / "lock")
 
     def recall(self, run: str) -> str | None:
         """Read the run's file."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
+from fedcalib import files
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import MetricsReport, headline
 from fedcalib.errors import InputError
@@ -196,19 +195,7 @@ def check_folder(folder: Folder, names: Iterable[str]) -> None:
 
 def write_all(folder: Folder, contents: Mapping[str, bytes]) -> dict[str, str]:
     """Write files into a folder, all at once at the very end; say where each one is."""
-    folder, beside = Path(folder), None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
-        for name, content in contents.items():
-            (beside / name).write_bytes(content)
-        for name in contents:
-            (beside / name).replace(folder / name)
-    except OSError as error:
-        raise InputError(f"Expected to write into {folder}, found: {error.strerror or error}.") from error
-    finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+    files.write_all(Path(folder), contents)
     return places(folder, contents)
 
 

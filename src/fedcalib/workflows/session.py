@@ -7,7 +7,6 @@ total once, before anything is asked. Every phase is agreed before the first one
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import warnings
 from abc import ABC, abstractmethod
@@ -20,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar, final
 
 import numpy as np
 
+from fedcalib import files
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Participation
 from fedcalib.data import Columns, Reading, expand, read_checked, read_frame
@@ -30,6 +30,8 @@ from fedcalib.method import Method
 from fedcalib.privacy import Privacy
 from fedcalib.randomness import Randomness, Secure, Simulated
 from fedcalib.records import Schema
+
+_BUSY: Final = "Expected this command to run once at a time, found it running already; wait for it."
 
 T = TypeVar("T")
 At = Callable[..., None]  # told how much is done, and of how much where that is known
@@ -67,7 +69,7 @@ def _kept(folder: Path, seed: int | None) -> Iterator[State]:
     try:
         _private(folder.parent)
         _private(folder)
-        with _locked(folder / "lock"):
+        with files.locked(folder / "lock", _BUSY):
             yield State(folder, _secret(folder / "secret") if seed is None else seed, folder.name)
     except OSError as error:
         raise InputError(
@@ -91,31 +93,11 @@ def _private(folder: Path) -> None:
 def _secret(path: Path) -> int:
     """Draw a secret once, and read it ever after."""
     if not path.exists():
-        beside = path.with_suffix(".part")
-        beside.unlink(missing_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(f"{secrets.randbits(128):032x}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        files.write(path, f"{secrets.randbits(128):032x}\n".encode(), private=True)
     try:
         return int(path.read_text(encoding="ascii"), 16)
     except ValueError as error:
         raise TranscriptError(f"Expected a number in {path}, found it damaged.") from error
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    import fcntl
-
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                "Expected this command to run once at a time, found it running already; wait for it."
-            ) from error
-        yield
 
 
 class Notices(ABC):
