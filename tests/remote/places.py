@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import fedcalib as fc
 from fedcalib import registry
-from fedcalib.remote.journal import InMemory, OnDisk
+from fedcalib.accounting.spending import Spending
+from fedcalib.remote.journal import Notebook, OnDisk
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.site import Site
-from fedcalib.remote.sites import LocalTransport, Transport
+from fedcalib.remote.sites import Transport
 from fedcalib.secagg import Directory, SigningIdentity
 
 GENEROUS = Policy(
@@ -22,6 +25,46 @@ GENEROUS = Policy(
 
 def names(count: int) -> list[str]:
     return [f"site-{index:02d}" for index in range(count)]
+
+
+@dataclass(frozen=True)
+class InMemory(Notebook):
+    """A notebook that is forgotten with its process: nobody is to be protected here."""
+
+    runs: dict[str, str] = field(default_factory=dict)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Let everybody in."""
+        return nullcontext()
+
+    def recall(self, run: str) -> str | None:
+        """Look the run up."""
+        return self.runs.get(run)
+
+    def save(self, run: str, text: str) -> None:
+        """Keep the text."""
+        self.runs[run] = text
+
+    def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
+        """Keep no budget."""
+
+    def note(self, entry: Mapping[str, Any]) -> None:
+        """Keep no log."""
+
+
+@dataclass(frozen=True)
+class LocalTransport(Transport):
+    """Sites in this process, which get nothing but text: for tests and examples."""
+
+    sites: Mapping[str, Callable[[str, str], str]]
+
+    def addresses(self) -> tuple[str, ...]:
+        """List all sites."""
+        return tuple(self.sites)
+
+    def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
+        """Ask one site after the other."""
+        return {address: self.sites[address](action, text) for address, text in texts.items()}
 
 
 @dataclass

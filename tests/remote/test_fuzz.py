@@ -18,9 +18,9 @@ from fedcalib.errors import FedcalibError
 from fedcalib.remote.protocol import ACTIONS, REASONS, Refused, read_reply
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.site import Site
-from fedcalib.remote.sites import LocalTransport, Transport
+from fedcalib.remote.sites import Transport
 from tests.contract.subjects import federation
-from tests.remote.places import places
+from tests.remote.places import LocalTransport, places
 
 COUNT = int(os.environ.get("FEDCALIB_FUZZ", "10000"))
 DATA = federation(2, clients=3, records=60)

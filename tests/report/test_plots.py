@@ -33,7 +33,6 @@ EVERY: dict[str, Callable[[], Picture]] = {
     "trade-off": lambda: curve_plots.trade_off([curve(str(line)) for line in range(9)], "clients", "error"),
     "timeline": lambda: row_plots.timeline(windows(), "ECE", 0.05),
     "bars by site": lambda: row_plots.bars_by_site(sites()),
-    "who holds what": lambda: row_plots.who_holds_what(["a", "b"], ["x", "y", "z"], [[1, 2, 3], [0, None, -1.0]]),
     "comparison": lambda: row_plots.comparison(contenders(), BETTER),
 }
 EMPTY: dict[str, Callable[[], Picture]] = {
@@ -49,8 +48,6 @@ EMPTY: dict[str, Callable[[], Picture]] = {
     "timeline of breaks": lambda: row_plots.timeline([TimePoint("a", None, alarm=True), TimePoint("b")], "ECE"),
     "bars by site": lambda: row_plots.bars_by_site([]),
     "bars of nothing": lambda: row_plots.bars_by_site([SiteRow("a"), SiteRow("b", too_few=True)]),
-    "who holds what": lambda: row_plots.who_holds_what([], [], []),
-    "who holds nothing": lambda: row_plots.who_holds_what(["a"], ["x"], [[0]]),
     "comparison": lambda: row_plots.comparison([], BETTER),
     "comparison without metrics": lambda: row_plots.comparison([Contender("a", ())], {}),
     "comparison of nothing": lambda: row_plots.comparison([Contender("a", (None, Measured(math.nan)))], BETTER),
@@ -135,7 +132,6 @@ def test_any_measurement_can_be_drawn(values: list[Measured | None], limit: floa
 
 def test_names_from_outside_do_no_harm() -> None:
     check(row_plots.bars_by_site([SiteRow(NASTY, Measured(1.0))], NASTY, NASTY))
-    check(row_plots.who_holds_what([NASTY], [NASTY], [[1]]))
     check(curve_plots.roc([curve(NASTY, text=NASTY)], NASTY))
     check(row_plots.timeline([TimePoint(NASTY, Measured(1))], NASTY))
     check(curve_plots.reliability(diagram(NASTY, ece_text=NASTY)))
@@ -198,5 +194,3 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         curve(low=[0.1])
     with pytest.raises(InputError, match="2 values a method"):
         row_plots.comparison([Contender("a", (None,))], BETTER)
-    with pytest.raises(InputError, match="1 rows of 2 counts"):
-        row_plots.who_holds_what(["a"], ["x", "y"], [[1]])

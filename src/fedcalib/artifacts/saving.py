@@ -11,14 +11,13 @@ from abc import ABC
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from fedcalib import files, wire
 from fedcalib.errors import InputError, WireError
 from fedcalib.registry import lookup
 
 SCHEMA_VERSION: Final = 1
-S = TypeVar("S", bound="Artifact")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 One run as a site remembers it: what was agreed, what was answered, and the masks.
 
-What a site keeps between messages: its runs, its budget and its log; on its own disk, but in simulations.
+What a site keeps between messages: its runs, its budget and its log, on its own disk.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -246,29 +246,3 @@ class OnDisk(Notebook):
     def _run(self, run: str) -> Path:
         # the name comes from the server, so it is hashed before it becomes part of a path
         return self.folder / "runs" / f"{sha256(run.encode()).hexdigest()[:32]}.json"
-
-
-@final
-@dataclass(frozen=True)
-class InMemory(Notebook):
-    """A notebook that is forgotten with its process: for simulations and tests, where there is nobody to protect."""
-
-    runs: dict[str, str] = field(default_factory=dict)
-
-    def alone(self) -> AbstractContextManager[None]:
-        """Let everybody in."""
-        return nullcontext()
-
-    def recall(self, run: str) -> str | None:
-        """Look the run up."""
-        return self.runs.get(run)
-
-    def save(self, run: str, text: str) -> None:
-        """Keep the text."""
-        self.runs[run] = text
-
-    def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
-        """Keep no budget."""
-
-    def note(self, entry: Mapping[str, Any]) -> None:
-        """Keep no log."""

@@ -31,22 +31,6 @@ class Transport(ABC):
         """Send one text to each address and wait for the answers, so many seconds at most."""
 
 
-@final
-@dataclass(frozen=True)
-class LocalTransport(Transport):
-    """Sites in this process, which get nothing but text: for tests and examples."""
-
-    sites: Mapping[str, Callable[[str, str], str]]
-
-    def addresses(self) -> tuple[str, ...]:
-        """List all sites."""
-        return tuple(self.sites)
-
-    def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
-        """Ask one site after the other."""
-        return {address: self.sites[address](action, text) for address, text in texts.items()}
-
-
 T = TypeVar("T")
 
 _PULSE: Final = 0.2  # seconds between two looks for sites

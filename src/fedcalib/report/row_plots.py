@@ -32,7 +32,7 @@ from fedcalib.report.canvas import (
     whiskers,
 )
 from fedcalib.report.tables import TOO_FEW, decimals_for, number, short, with_interval
-from fedcalib.report.values import Contender, Number, Numbers, SiteRow, TimePoint, known, numbers, parts
+from fedcalib.report.values import Contender, Number, SiteRow, TimePoint, known, parts
 from fedcalib.types import Bools, Floats
 
 
@@ -115,28 +115,6 @@ def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: 
     return draw(Words(title, reading, alt), (WIDE, height(len(shown), 0.38)), paint)
 
 
-def who_holds_what(
-    clients: Sequence[str], classes: Sequence[str], counts: Sequence[Numbers], title: str = "Who holds what"
-) -> Picture:
-    """Draw clients against classes, with a bubble as large as the number of records a client holds of a class."""
-    table = _table(clients, classes, counts)[:MOST, :MOST]
-    upright = sum(len(name) for name in classes[:MOST]) > 90  # side by side they would touch
-    names = [short(name, 26 if upright else 14) for name in classes[:MOST]]
-
-    def paint(figure: Any) -> None:
-        axes = row_axes(figure.add_subplot(), list(clients[:MOST]))
-        area = _areas(table)
-        down, across = np.nonzero(area)
-        axes.scatter(across, down, s=area[down, across], color=AFTER, alpha=0.75, linewidth=0, zorder=2)
-        axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
-        axes.set(xlabel="class", xlim=(-0.6, max(len(names), 1) - 0.4))
-        axes.grid(visible=True, axis="both")
-
-    reading = "The larger a bubble, the more records of that class a client holds." + cut(clients)
-    words = Words(title, reading, "Bubbles, one row a client and one column a class.")
-    return draw(words, (WIDE, height(len(table), 0.3)), paint)
-
-
 def _site(axes: Any, place: int, row: SiteRow, both: bool) -> None:
     if row.too_few:
         axes.text(0, place, f"  {TOO_FEW}", va="center", color=SOFT, fontsize=8.5, style="italic")
@@ -159,18 +137,6 @@ def _key(axes: Any) -> None:
     for label, colour in (("before", BEFORE), ("after", AFTER)):
         axes.plot([], [], "o", color=colour, label=label)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0, handletextpad=0.1)
-
-
-def _areas(table: Floats) -> Floats:
-    held = np.nan_to_num(np.maximum(table, 0.0))
-    most = float(held.max()) if held.size else 0.0
-    return 250 * held / most if most > 0 else np.zeros_like(held)
-
-
-def _table(clients: Sequence[str], classes: Sequence[str], counts: Sequence[Numbers]) -> Floats:
-    if len(counts) != len(clients) or any(len(row) != len(classes) for row in counts):
-        raise InputError(f"Expected {len(clients)} rows of {len(classes)} counts, one row a client, found other sizes.")
-    return np.array([numbers(row, len(classes)) for row in counts]).reshape(len(clients), len(classes))
 
 
 def _site_plots_in_words(row: SiteRow) -> str:
