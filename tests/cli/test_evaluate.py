@@ -115,7 +115,7 @@ def test_clients_own_errors_are_bounded_for_clients_or_refused(shell: Shell, sco
     assert said.json["privacy"]["unit"] == "client"
     assert said.json["privacy"]["epsilon"] == 4.0
     assert said.json["per_client"]["mean"] is None  # of a handful of clients noise leaves nothing, and that is said
-    assert any("noise drowns them" in warning for warning in said.json["warnings"])
+    assert any("number is within its noise" in warning for warning in said.json["warnings"])
     for model in ("distributed", "laplace", "local"):
         refused = shell("evaluate", scores, "--privacy", model, "--epsilon", "4", "--per-client")
         assert refused.code == 2

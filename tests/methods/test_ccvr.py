@@ -15,7 +15,7 @@ from fedcalib import wire
 from fedcalib.artifacts.gaussians import ClassGaussians
 from fedcalib.artifacts.networks import Head, Representation
 from fedcalib.errors import InputError
-from fedcalib.methods.ccvr import CCVR, Axes, ClosedForm, FeatureGaussians, Retrained
+from fedcalib.methods.ccvr import CCVR, ClosedForm, FeatureGaussians, Retrained, Whitening
 from fedcalib.queries.moments import ClassMoments, packed, unpacked
 from tests.memory import PRINT_PEAK
 from tests.remote.places import remote
@@ -171,13 +171,13 @@ def test_a_biased_head_is_repaired(fit: Retrained | ClosedForm) -> None:
 
 def test_heads_come_back_from_other_axes_as_they_went() -> None:
     z = blobs().extra["features"]
-    axes, head = Axes.of(z), Head(np.arange(15.0).reshape(3, 5), np.array([1.0, 2.0, 3.0]))
+    axes, head = Whitening.of(z), Head(np.arange(15.0).reshape(3, 5), np.array([1.0, 2.0, 3.0]))
     np.testing.assert_allclose(np.cov(axes.along(z).T, bias=True), np.eye(5), atol=1e-9)
     matrix, shift = axes.into(head.matrix, head.shift)
     np.testing.assert_allclose(axes.along(z) @ matrix.T + shift, head.logits(z), atol=1e-9)
     np.testing.assert_allclose(axes.back(matrix, shift)[0], head.matrix, atol=1e-9)
     np.testing.assert_allclose(axes.back(matrix, shift)[1], head.shift, atol=1e-9)
-    assert np.isfinite(Axes.of(np.ones((4, 3))).along(np.ones((2, 3)))).all()
+    assert np.isfinite(Whitening.of(np.ones((4, 3))).along(np.ones((2, 3)))).all()
 
 
 def test_whitened_descent_gets_there_where_features_vary_unequally() -> None:

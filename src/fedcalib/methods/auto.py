@@ -1,4 +1,4 @@
-"""Auto: the composition of methods that public facts about clients and budget call for."""
+"""Auto: the chain of calibration methods that the number of clients and the budget call for."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fedcalib.methods.temperature import BoundedTemperature, OneShotTemperature
 from fedcalib.query import Unit
 from fedcalib.records import Schema
 
-HOPELESS: Final = 10.0  # units times epsilon below which the noise on a temperature is as large as temperatures are
-ENOUGH: Final = 250.0  # units times epsilon from which shifts by class are worth a share of the budget
-PLENTY: Final = 750.0  # units times epsilon from which finding out how large clients are is worth a share too
-MANY: Final = 32  # classes beyond which the curvature between pairs of them is too much to ask for
-WARMTH: Final = 0.2  # the temperature's share of the budget where shifts by class follow it
-_DOUBT = 1.5  # standard deviations by which a slope at T = 1 has to stand out: a calibrated model is left alone
-_SIZES: Final = tuple(float(2**i) for i in range(11))  # of clients, from 1 to 1,024 records
-_POINTS: Final = 9  # temperatures a factor of the square root of two apart: half of the exponentials are squares
-_REST: Final = ResidualBinning(sharing=TwoLevel())
-_WORTH = 0.22  # a client's sums grow as the square root of its records: so many records' worth, at one record
+MIN_SIGNAL_FOR_TEMPERATURE: Final = 10.0  # units times epsilon; below, noise is as large as temperatures differ
+MIN_SIGNAL_FOR_CLASS_SHIFTS: Final = 250.0  # units times epsilon from which they are worth a part of the budget
+MIN_SIGNAL_FOR_CLIENT_SIZE: Final = 750.0  # the same for a private estimate of how many records a client has
+MAX_CLASSES_FOR_CURVATURE: Final = 32  # beyond, the message of all pairs of classes is too long
+TEMPERATURE_WEIGHT: Final = 0.2  # the temperature's fraction of the budget where shifts per class follow it
+_Z_THRESHOLD = 1.5  # standard errors by which the gradient at T = 1 must differ from zero to change a classifier
+_CLIENT_SIZES: Final = tuple(float(2**i) for i in range(11))  # from 1 to 1,024 records
+_TEMPERATURES: Final = 9  # a factor of the square root of two apart: half of the exponentials are squares
+_OFFSETS: Final = ResidualBinning(sharing=TwoLevel())
+_CLIP_PER_ROOT_RECORD = 0.22  # a client's sums grow as the square root of its number of records
 
 
 @final
@@ -36,13 +36,38 @@ _WORTH = 0.22  # a client's sums grow as the square root of its records: so many
 class Auto(Method[Calibrator]):
     """Choose and chain calibration methods by the number of clients and the privacy budget, both public.
 
-    With exact sums (`epsilon` None): a temperature, then the mean of a vector and an order-preserving scaling, each
-    with logit offsets on two levels. A private run tells it its `epsilon`, whose records that hides (`unit`; "client"
-    asks for whole clients where a model serves both) and who adds noise `alone`; what is said here goes first. Enough
-    units times epsilon pay for a temperature and shifts by class, fewer for a temperature alone, and very few for
-    nothing: then it asks nothing and says why. `typical_records` is a public guess
-    at a client's size; None finds it privately with a twentieth of the budget, where that buys an answer, and otherwise
-    takes fifty. `guard` keeps the base model's top class on top, record by record.
+    With exact sums (`epsilon` None): a temperature, then the mean of a vector scaling and an order-preserving scaling,
+    each with logit offsets on two levels. A private run passes its budget on, and what is set here goes first. Many
+    units times epsilon pay for a temperature and shifts per class, fewer for a temperature alone; with very few, no
+    query is sent and the artifact is an `Identity` that states why.
+
+    Parameters
+    ----------
+    epsilon
+        The budget of the run; None for exact sums, or to take it from the privacy model.
+    unit
+        Whose contribution is hidden, "record" or "client"; "client" selects queries about whole clients where a privacy
+        model serves both.
+    alone
+        Who adds noise of its own, "record" or "client"; None where one noise covers the sum.
+    typical_records
+        A public guess at a client's number of records. None estimates it privately with a twentieth of the budget where
+        that buys an answer, and otherwise takes fifty.
+    guard
+        Keep the classifier's top class on top, record by record.
+    ridge
+        Penalty of the vector scaling toward the identity.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.metrics import classwise_ece
+    >>> records = (federation := fc.Federation.simulated()).records
+    >>> calibrator = fc.run(fc.Auto(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> [round(classwise_ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
+    [0.08, 0.02]
+    >>> [type(stage).__name__ for stage in fc.Auto(epsilon=1.0).stages(fc.Schema(classes=3, clients=10_000))]
+    ['BoundedTemperature', 'ClassShifts']
     """
 
     epsilon: float | None = None
@@ -61,49 +86,48 @@ class Auto(Method[Calibrator]):
             raise InputError(f"Expected typical records above 0, or None, found {self.typical_records}.")
 
     def with_budget(self, budget: Budget) -> Auto:
-        """Know what a run may spend, on whom, and who adds the noise, as far as this was not said before."""
+        """Take what was not set here from the run's budget."""
         epsilon, unit, alone = self.epsilon or budget.epsilon, self.unit or budget.unit, self.alone or budget.alone
         return replace(self, epsilon=epsilon, unit=unit, alone=alone)
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        """Hold the stages' conversations, each after the calibrators so far."""
         stages = self.stages(schema)
         if not stages:
-            return Identity(f"nothing was asked: {schema.clients} clients and epsilon = {self.epsilon} tell too little")
+            return Identity(f"no query was sent: too few clients ({schema.clients}) for epsilon = {self.epsilon}")
         clip = yield from self._clip(schema)
         found: Calibrator = Identity()
         for stage in stages:
             flow = after(found, stage.protocol(schema))
             step = yield from (flow if clip is None else within_clip(clip, flow))
-            found = chained(found, _honest(step))
+            found = chained(found, _named_identity(step))
         return KeepTop(found) if self.guard and not isinstance(found, Identity) else found
 
     def stages(self, schema: Schema) -> tuple[Method[Calibrator], ...]:
-        """Say which methods public facts call for, in order; none where noise would drown them all."""
+        """The methods that public facts call for, in order; none where noise would be too large for all of them."""
         if self.epsilon is None:
             return self._exact(schema.classes)
-        strength = self._strength(schema)
-        if strength < HOPELESS:
+        signal = self._signal(schema)
+        if signal < MIN_SIGNAL_FOR_TEMPERATURE:
             return ()
-        if strength < ENOUGH:
+        if signal < MIN_SIGNAL_FOR_CLASS_SHIFTS:
             return (self._temperature(1.0),)
-        return self._temperature(WARMTH), self._by_class(schema.classes, 1 - WARMTH)
+        return self._temperature(TEMPERATURE_WEIGHT), self._by_class(schema.classes, 1 - TEMPERATURE_WEIGHT)
 
     def _exact(self, classes: int) -> tuple[Method[Calibrator], ...]:
-        """A temperature, then two chains averaged; what a guard takes from a class, offsets after it give back."""
-        warm = OneShotTemperature(_POINTS, reach=30.0, refinements=2, typical_records=self._typical)
+        """A temperature, then two chains averaged; offsets after the guard restore what it takes from a class."""
+        temperature = OneShotTemperature(_TEMPERATURES, reach=30.0, refinements=2, typical_records=self._typical)
         both = Averaged((self._by_vector(), self._by_order(classes)))
-        return (Pipeline((warm, both), guard=True), _REST) if self.guard else (warm, both)
+        return (Pipeline((temperature, both), guard=True), _OFFSETS) if self.guard else (temperature, both)
 
     def _by_vector(self) -> Method[Calibrator]:
-        """A factor and a shift a class, then what is left."""
-        return Pipeline((RidgeVector(ridge=self.ridge), _REST))
+        """A factor and a shift per class, then offsets."""
+        return Pipeline((RidgeVector(ridge=self.ridge), _OFFSETS))
 
     def _by_order(self, classes: int) -> Method[Calibrator]:
-        """Shifts by class, then gaps between sorted logits, then what is left."""
-        if classes <= MANY:
-            return Pipeline((ClassShifts(typical_records=self._typical), RidgeOPVector(ridge=10.0), _REST))
-        return Pipeline((RidgeVector(ridge=10.0), RidgeOPVector(ridge=30.0), _REST))
+        """Shifts per class, then gaps between sorted logits, then offsets."""
+        if classes <= MAX_CLASSES_FOR_CURVATURE:
+            return Pipeline((ClassShifts(typical_records=self._typical), RidgeOPVector(ridge=10.0), _OFFSETS))
+        return Pipeline((RidgeVector(ridge=10.0), RidgeOPVector(ridge=30.0), _OFFSETS))
 
     @property
     def _typical(self) -> float:
@@ -113,8 +137,8 @@ class Auto(Method[Calibrator]):
     def _unit(self) -> Unit:
         return self.unit or "client"
 
-    def _strength(self, schema: Schema) -> float:
-        """Say how many units' worth of evidence stand against one unit's noise."""
+    def _signal(self, schema: Schema) -> float:
+        """Number of units over the standard deviation of the noise in units, up to a constant."""
         counts = {"client": float(schema.clients), "record": schema.clients * self._typical}
         noises = 1.0 if self.alone is None else counts[self.alone]
         return counts[self._unit] * (self.epsilon or 0.0) / sqrt(noises)
@@ -122,25 +146,27 @@ class Auto(Method[Calibrator]):
     def _temperature(self, weight: float) -> Method[Calibrator]:
         if self._unit == "client":
             return BoundedTemperature(weight=weight)
-        return OneShotTemperature(lowest=0.7, highest=4.0, doubt=_DOUBT, weight=weight, typical_records=self._typical)
+        return OneShotTemperature(
+            lowest=0.7, highest=4.0, doubt=_Z_THRESHOLD, weight=weight, typical_records=self._typical
+        )
 
     def _by_class(self, classes: int, weight: float) -> Method[Calibrator]:
-        if classes <= MANY:
+        if classes <= MAX_CLASSES_FOR_CURVATURE:
             return ClassShifts(typical_records=self._typical, weight=weight)
         return ResidualBinning(cells=1, typical_records=self._typical, weight=weight)
 
     def _clip(self, schema: Schema) -> Flow[float | None]:
-        """Say how many records' worth a client may add; where nobody guessed, a question of its own finds out."""
+        """The most that one client may add, in records; where nobody guessed a client's size, a query estimates it."""
         if self.epsilon is None or self._unit == "record":
             return None
         size = self._typical
-        if self.typical_records is None and self._strength(schema) >= PLENTY:
-            size = yield from clip_quantile(ClassCounts(schema.classes), 0.5, edges=_SIZES, weight=0.05)
-        return max(1.0, _WORTH * sqrt(size))
+        if self.typical_records is None and self._signal(schema) >= MIN_SIGNAL_FOR_CLIENT_SIZE:
+            size = yield from clip_quantile(ClassCounts(schema.classes), 0.5, edges=_CLIENT_SIZES, weight=0.05)
+        return max(1.0, _CLIP_PER_ROOT_RECORD * sqrt(size))
 
 
-def _honest(step: Calibrator) -> Calibrator:
-    """Call a temperature that was left at 1 what it is."""
+def _named_identity(step: Calibrator) -> Calibrator:
+    """A temperature that was left at 1 is an `Identity` with the same warning."""
     if isinstance(step, Temperature) and step.temperature == 1.0 and step.warning:
         return Identity(step.warning)
     return step

@@ -1,8 +1,8 @@
-"""ClassShares: how common each class is, for clients that correct for their own mix.
+"""Shifts of the class mix, for clients that have no labels or a mix of their own.
 
-BBSE: correct for a shift of the classes in a target that has no labels.
-
-CBPE: how accurate a calibrated classifier is, told without labels by how confident it is.
+`ClassShares` estimates how common each class is, so that clients can correct for their own mix. `BBSE` estimates the
+mix of a target without labels from predictions, given the confusion counts of labelled clients (`ConfusionOf`). `CBPE`
+estimates accuracy without labels from confidence.
 """
 
 from __future__ import annotations
@@ -29,44 +29,61 @@ from fedcalib.types import Floats
 @final
 @dataclass(frozen=True)
 class ClassCounts(RecordQuery):
-    """How many records each class has: one cell of one, so every norm is 1; `clip` is for whole clients."""
+    """Number of records per class: a record adds one to one cell, so every norm is 1; `clip` is for whole clients."""
 
     classes: int
     clip: float | None = None
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell a class."""
         return {"labels": Block((self.classes,), Bound(1.0, 1.0, 1.0), integral=True, one_hot=True, clip=self.clip)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch the label's cell."""
         return Rows(records.labels[:, None].astype(np.int64), None)
 
 
 @final
 @dataclass(frozen=True)
 class ClassShares(Method[LabelShares]):
-    """Count each class once, over all clients."""
+    """Estimate how common each class is over all clients, from one count.
+
+    Parameters
+    ----------
+    typical_records
+        A public guess at a client's number of records, from which the clip for whole clients follows.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> shares = fc.run(fc.ClassShares(), fc.InProcess(fc.Federation.simulated(classes=2)), fc.SecAgg()).artifact
+    >>> [round(share, 1) for share in shares.shares]
+    [0.5, 0.5]
+    """
 
     typical_records: float = 50.0
 
     def protocol(self, schema: Schema) -> Flow[LabelShares]:
-        """Ask once."""
         answer = yield ClassCounts(schema.classes, max(1.0, self.typical_records / sqrt(2)))
         return LabelShares.of_counts(answer["labels"])
 
 
-_RAREST = 1e-4  # share that no class falls below, so that a wrong estimate can be undone
+_MIN_PROPORTION = 1e-4  # of any class, so that a wrong estimate can be undone
 
 
 @final
 @dataclass(frozen=True)
 class ConfusionOf(Method[Confusion]):
-    """Count predicted by true classes once, over clients that have labels."""
+    """Count predicted by true classes once, over clients that have labels; `BBSE` needs it.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> confusion = fc.run(fc.ConfusionOf(), fc.InProcess(fc.Federation.simulated(classes=2)), fc.SecAgg()).artifact
+    >>> [len(row) for row in confusion.counts]
+    [2, 2]
+    """
 
     def protocol(self, schema: Schema) -> Flow[Confusion]:
-        """Ask once."""
         answer = yield ConfusionCounts(schema.classes)
         noise = float(answer.variance("confusion").max(initial=0.0))
         return Confusion(tuple(map(tuple, answer["confusion"].tolist())), noise)
@@ -75,11 +92,30 @@ class ConfusionOf(Method[Confusion]):
 @final
 @dataclass(frozen=True)
 class BBSE(Method[LabelShift]):
-    """Find how common each class is among clients without labels, from how often each class is predicted there.
+    """Correct for a shift of the class mix among clients without labels (black box shift estimation).
 
-    `confusion` comes from clients with labels (`ConfusionOf`). If only the mix of classes has shifted, predictions
-    shift by confusion times class weights; solving for the weights, with a ridge towards no shift that grows with the
-    noise, gives a calibrator that reweighs classes. Run it on the target; its labels, if there are any, are not used.
+    If only the mix of classes has shifted, predictions shift by the confusion matrix times class weights. Solving for
+    the weights, with a ridge toward no shift that grows with the noise, yields a calibrator that reweighs classes. Run
+    it on the target; labels there are not used.
+
+    Parameters
+    ----------
+    confusion
+        Confusion counts of clients with labels (`ConfusionOf`).
+    calibrator
+        A calibrator to apply before the classes are reweighed.
+    ridge
+        The least ridge toward no shift.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> source = fc.Federation.simulated(classes=2, records=5000)
+    >>> confusion = fc.run(fc.ConfusionOf(), fc.InProcess(source), fc.SecAgg()).artifact
+    >>> target = source.where((source.records.labels == 1) | (source.owner < 3))  # fewer records of class 0
+    >>> shift = fc.run(fc.BBSE(confusion), fc.InProcess(target), fc.SecAgg()).artifact
+    >>> round(shift.own[1], 2), round(float(target.records.labels.mean()), 2)
+    (0.77, 0.77)
     """
 
     confusion: Confusion
@@ -91,7 +127,6 @@ class BBSE(Method[LabelShift]):
             raise InputError(f"Expected a ridge of at least 0, found {self.ridge}.")
 
     def protocol(self, schema: Schema) -> Flow[LabelShift]:
-        """Ask once and solve."""
         if schema.classes != len(self.confusion.counts):
             raise InputError(
                 f"Expected as many classes as the confusion counts have, {len(self.confusion.counts)}, "
@@ -103,7 +138,7 @@ class BBSE(Method[LabelShift]):
         return LabelShift(self.calibrator, tuple(own.tolist()), tuple(overall.tolist()))
 
     def _shares(self, predicted: Floats, noise: float) -> tuple[Floats, Floats]:
-        """Give the classes' shares among the labelled and among the target."""
+        """Proportions of the classes among the labelled records and in the target."""
         joint = np.maximum(np.array(self.confusion.counts), 0.0)
         if joint.sum() < 1 or predicted.sum() < 1:
             even = np.full(len(joint), 1 / len(joint))
@@ -115,7 +150,7 @@ class BBSE(Method[LabelShift]):
 
 
 def class_weights(joint: Floats, predicted: Floats, ridge: float) -> Floats:
-    """Solve joint @ weights = predicted for weights near 1, none below 0; a wider ridge keeps them nearer."""
+    """Solve joint @ weights = predicted for weights of at least 0; a larger ridge keeps them nearer to 1."""
     classes = len(predicted)
     system = joint.T @ joint + ridge * np.eye(classes)
     shift = np.linalg.lstsq(system, joint.T @ (predicted - joint.sum(axis=1)), rcond=None)[0]
@@ -124,10 +159,10 @@ def class_weights(joint: Floats, predicted: Floats, ridge: float) -> Floats:
 
 
 def _mix(values: Floats) -> Floats:
-    """Turn amounts into shares, none of them nothing."""
+    """Amounts as proportions, none below `_MIN_PROPORTION`."""
     total = float(values.sum())
     shares = values / total if total > 0 else np.full(len(values), 1 / len(values))
-    floored = np.maximum(shares, _RAREST)
+    floored = np.maximum(shares, _MIN_PROPORTION)
     mixed: Floats = floored / floored.sum()
     return mixed
 
@@ -137,20 +172,26 @@ def _mix(values: Floats) -> Floats:
 class CBPE(Method[Measured]):
     """Estimate accuracy without labels: where confidence is calibrated, its mean is the expected accuracy.
 
-    Labels that the records may carry are not looked at. The interval (95%) covers privacy noise and the chance in the
-    records; that the confidence is calibrated on *these* records it takes on trust, which no data without labels
-    can check.
+    Labels are not used. The 95% interval covers privacy noise and sampling; it assumes that confidence is calibrated on
+    *these* records, which no data without labels can check.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(temperature=1.0)  # calibrated
+    >>> accuracy = fc.run(fc.CBPE(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> round(accuracy.value, 2), round(fc.metrics.accuracy(federation.records.probs, federation.records.labels), 2)
+    (0.75, 0.74)
     """
 
     def protocol(self, schema: Schema) -> Flow[Measured]:
-        """Ask once and divide."""
         answer = yield Confidence()
         right, wrong = answer["confidence"].tolist()
         noise = float(answer.variance("confidence").max(initial=0.0))
         records = right + wrong
         if records <= max(3 * (2 * noise) ** 0.5, 0.5):
             return Measured(float("nan"), 0.0, 1.0)
-        share = float(np.clip(right / records, 0.0, 1.0))
-        spread = (noise * (share**2 + (1 - share) ** 2) + records * share * (1 - share)) / records**2
-        half = normal_quantile(0.95) * spread**0.5
-        return Measured(share, max(share - half, 0.0), min(share + half, 1.0))
+        accuracy = float(np.clip(right / records, 0.0, 1.0))
+        variance = (noise * (accuracy**2 + (1 - accuracy) ** 2) + records * accuracy * (1 - accuracy)) / records**2
+        half_width = normal_quantile(0.95) * variance**0.5
+        return Measured(accuracy, max(accuracy - half_width, 0.0), min(accuracy + half_width, 1.0))

@@ -1,4 +1,8 @@
-"""CCVR: repair a federated classifier's last layer with virtual features, drawn from class-wise Gaussians."""
+"""CCVR: repair a federated classifier's last layer with virtual features, sampled from class-wise Gaussians.
+
+`FeatureGaussians` estimates the Gaussians from sums over clients; a `HeadFit` makes a head of them on the server, by
+training on virtual features (`Retrained`) or in closed form (`ClosedForm`).
+"""
 
 from __future__ import annotations
 
@@ -17,41 +21,41 @@ from fedcalib.query import Answer
 from fedcalib.records import Schema, softmax
 from fedcalib.types import Floats, Ints
 
-_LARGEST = 1e6  # weights of a head, whatever noise it was made of
+_MAX_WEIGHT = 1e6  # of a head, whatever noise it was made of
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Axes:
-    """Other coordinates for features: z = centre + w @ spread, and w = (z - centre) @ turn."""
+class Whitening:
+    """Coordinates in which features vary alike: z = centre + w @ spread, and w = (z - centre) @ turn."""
 
     centre: Floats  # (features,)
     turn: Floats  # (features, features)
     spread: Floats  # (features, features): the inverse
 
     @classmethod
-    def plain(cls, features: int) -> Axes:
-        """Leave features as they are."""
+    def plain(cls, features: int) -> Whitening:
+        """Coordinates that leave features as they are."""
         return cls(np.zeros(features), np.eye(features), np.eye(features))
 
     @classmethod
-    def of(cls, features: Floats) -> Axes:
-        """Choose axes along which these features vary alike and are not correlated."""
+    def of(cls, features: Floats) -> Whitening:
+        """Coordinates along which these features have variance 1 and are uncorrelated."""
         centre = features.mean(axis=0)
         values, vectors = np.linalg.eigh((features - centre).T @ (features - centre) / len(features))
         lengths = np.sqrt(np.maximum(values, max(1e-6 * values[-1], 1e-30)))
         return cls(centre, vectors / lengths, (vectors * lengths).T)
 
     def along(self, features: Floats) -> Floats:
-        """Give the coordinates of features."""
+        """Coordinates of features."""
         return (features - self.centre) @ self.turn
 
     def into(self, matrix: Floats, shift: Floats) -> tuple[Floats, Floats]:
-        """Give the head that scores coordinates as a head scores features."""
+        """The head that scores coordinates as this head scores features."""
         return matrix @ self.spread.T, shift + matrix @ self.centre
 
     def back(self, matrix: Floats, shift: Floats) -> tuple[Floats, Floats]:
-        """Give the head that scores features as a head scores coordinates."""
+        """The head that scores features as this head scores coordinates."""
         plain = matrix @ self.turn.T
         return plain, shift - plain @ self.centre
 
@@ -61,19 +65,33 @@ class HeadFit(ABC):
 
     @abstractmethod
     def fit(self, gaussians: ClassGaussians, start: Head | None) -> Head:
-        """Make a head, perhaps from one to start with."""
+        """A head, perhaps from one to start with."""
 
 
 @final
 @dataclass(frozen=True)
 class Retrained(HeadFit):
-    """Draw virtual features and train the head on them, as CCVR does.
+    """Sample virtual features and train the head on them, as CCVR does.
 
-    `samples` is the mean number of virtual features a class. Classes are drawn in proportion to their records, so that
-    probabilities keep the class prior; `balanced` draws all alike. `rate` is relative to the features' mean squared
-    length. `whitened` descends along directions in which the virtual features vary alike, which gets there in as many
-    epochs; without it the descent is along the features themselves, as in the source, and stops far from the end where
-    their variances differ much.
+    Parameters
+    ----------
+    samples
+        Mean number of virtual features per class.
+    balanced
+        Sample all classes alike. Otherwise classes are sampled in proportion to their records, so that probabilities
+        keep the class prior.
+    epochs, batch
+        Passes over the virtual features, and the size of a batch.
+    rate
+        Learning rate, relative to the features' mean squared length.
+    decay
+        Weight decay.
+    seed
+        Seed of the virtual features and of the order of batches.
+    whitened
+        Descend along directions in which the virtual features vary alike, which converges in as many epochs. Without it
+        the descent is along the features themselves, as published, and stops far from the optimum where variances
+        differ much.
     """
 
     samples: int = 1000
@@ -88,19 +106,20 @@ class Retrained(HeadFit):
     def __post_init__(self) -> None:
         if self.samples < 1 or self.epochs < 1 or self.batch < 1 or not self.rate > 0 or not self.decay >= 0:
             raise InputError(
-                "Expected samples, epochs, a batch and a rate above 0 and no negative decay, found others."
+                f"Expected samples, epochs, batch and rate above 0 and a decay of at least 0, found {self}."
             )
 
     def fit(self, gaussians: ClassGaussians, start: Head | None) -> Head:
-        """Train on virtual features."""
         rng = np.random.default_rng(self.seed)
         features, labels = gaussians.shrunk().sample(self._counts(gaussians), rng)
         classes, width = gaussians.means.shape
         old = Head(np.zeros((classes, width)), np.zeros(classes)) if start is None else start
-        axes = Axes.of(features) if self.whitened and len(features) else Axes.plain(width)
-        matrix, shift = axes.into(np.asarray(old.matrix, dtype=np.float64), np.asarray(old.shift, dtype=np.float64))
-        self._train(matrix, shift, axes.along(features), labels, rng)
-        matrix, shift = axes.back(matrix, shift)
+        whitening = Whitening.of(features) if self.whitened and len(features) else Whitening.plain(width)
+        matrix, shift = whitening.into(
+            np.asarray(old.matrix, dtype=np.float64), np.asarray(old.shift, dtype=np.float64)
+        )
+        self._train(matrix, shift, whitening.along(features), labels, rng)
+        matrix, shift = whitening.back(matrix, shift)
         seen = np.isin(np.arange(classes), labels)
         return Head(
             np.where(seen[:, None], matrix, old.matrix), np.where(seen, shift, old.shift), gaussians.representation
@@ -108,9 +127,9 @@ class Retrained(HeadFit):
 
     def _counts(self, gaussians: ClassGaussians) -> Ints:
         present = gaussians.present
-        held = np.where(present, 1.0 if self.balanced else gaussians.counts, 0.0)
-        dealt: Ints = np.ceil(self.samples * present.sum() * held / max(held.sum(), 1e-300)).astype(np.int64)
-        return dealt
+        counts = np.where(present, 1.0 if self.balanced else gaussians.counts, 0.0)
+        sizes: Ints = np.ceil(self.samples * present.sum() * counts / max(counts.sum(), 1e-300)).astype(np.int64)
+        return sizes
 
     def _train(self, matrix: Floats, shift: Floats, features: Floats, labels: Ints, rng: np.random.Generator) -> None:
         """Descend by batches, at a rate that falls to zero; rows of absent classes stay."""
@@ -121,9 +140,9 @@ class Retrained(HeadFit):
             z, y = features[rows], labels[rows]
             residual = softmax(z @ matrix.T + shift)
             residual[np.arange(len(y)), y] -= 1
-            now = rate * (1 - step / steps)
-            matrix[present] -= now * (residual.T @ z / len(y) + self.decay * matrix)[present]
-            shift[present] -= now * residual.mean(axis=0)[present]
+            current = rate * (1 - step / steps)
+            matrix[present] -= current * (residual.T @ z / len(y) + self.decay * matrix)[present]
+            shift[present] -= current * residual.mean(axis=0)[present]
 
     def _batches(self, records: int, rng: np.random.Generator) -> list[Ints]:
         orders = [rng.permutation(records) for _ in range(self.epochs)]
@@ -133,22 +152,41 @@ class Retrained(HeadFit):
 @final
 @dataclass(frozen=True)
 class ClosedForm(HeadFit):
-    """Take the head that is optimal for Gaussians of one common covariance; nothing is drawn or trained."""
+    """The head that is optimal for Gaussians with one common covariance; nothing is sampled or trained."""
 
     balanced: bool = False
 
     def fit(self, gaussians: ClassGaussians, start: Head | None) -> Head:
-        """Solve."""
         return gaussians.shrunk().closed_form(balanced=self.balanced)
 
 
 @final
 @dataclass(frozen=True)
 class FeatureGaussians(Method[ClassGaussians]):
-    """Every class's mean and covariance of features, from sums over clients: no client's own ever leave it.
+    """Estimate every class's mean and covariance of features from sums over clients; no client's own leave it.
 
-    `features` counts them (None: as many as classes, for features that are the logits). Under differential privacy
-    the noise grows with `radius`, to which features are cut in L2; unit-length features need 1.
+    Parameters
+    ----------
+    features
+        Number of features; None for as many as classes, where the logits are the features.
+    radius
+        L2 norm to which features are clipped. Under differential privacy the noise grows with it; unit-length features
+        need 1.
+    representation
+        Where a record's features come from.
+    shift
+        A public vector that is subtracted from the features first.
+    diagonal
+        Estimate variances only, not covariances.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.artifacts.networks import Representation
+    >>> method = fc.FeatureGaussians(radius=50.0, representation=Representation(column=None))
+    >>> gaussians = fc.run(method, fc.InProcess(fc.Federation.simulated(classes=3)), fc.SecAgg()).artifact
+    >>> gaussians.means.shape, int(gaussians.counts.sum())
+    ((3, 3), 2000)
     """
 
     features: int | None = None
@@ -158,7 +196,6 @@ class FeatureGaussians(Method[ClassGaussians]):
     diagonal: bool = False
 
     def protocol(self, schema: Schema) -> Flow[ClassGaussians]:
-        """Ask once."""
         query = ClassMoments(
             schema.classes, self.features or schema.classes, self.radius, self.representation, self.shift, self.diagonal
         )
@@ -171,8 +208,28 @@ class FeatureGaussians(Method[ClassGaussians]):
 class CCVR(Method[Head]):
     """Classifier calibration with virtual representations (Luo et al. 2021): one secure sum, then a new last layer.
 
-    `start` is the head to repair; a class that nobody holds keeps its row. What is improved is accuracy under label
-    skew: measure calibration error as well, and calibrate afterwards.
+    It improves accuracy under label skew, not calibration: measure the calibration error as well, and calibrate
+    afterwards.
+
+    Parameters
+    ----------
+    features
+        Number of features; None for as many as classes, where the logits are the features.
+    fit
+        How the head is made of class-wise Gaussians: `Retrained` or `ClosedForm`.
+    radius, representation, shift, diagonal
+        As for `FeatureGaussians`.
+    start
+        The head to repair; a class without records keeps its row.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.artifacts.networks import Representation
+    >>> from fedcalib.methods.ccvr import ClosedForm
+    >>> method = fc.CCVR(fit=ClosedForm(), representation=Representation(column=None))
+    >>> fc.run(method, fc.InProcess(fc.Federation.simulated(classes=3)), fc.SecAgg()).artifact.matrix.shape
+    (3, 3)
     """
 
     features: int | None = None
@@ -184,23 +241,22 @@ class CCVR(Method[Head]):
     start: Head | None = None
 
     def protocol(self, schema: Schema) -> Flow[Head]:
-        """Ask for sums, then work on the server alone."""
-        asked = FeatureGaussians(self.features, self.radius, self.representation, self.shift, self.diagonal)
-        gaussians = yield from asked.protocol(schema)
+        estimate = FeatureGaussians(self.features, self.radius, self.representation, self.shift, self.diagonal)
+        gaussians = yield from estimate.protocol(schema)
         start = self.start if self.start is None or self.start.representation == self.representation else None
         head = self.fit.fit(gaussians, start)
         absent = np.flatnonzero(~gaussians.present)
-        told = (f"No client holds a record of the classes {absent.tolist()}; their rows were not trained.",)
+        warnings = (f"No client holds a record of the classes {absent.tolist()}; their rows were not trained.",)
         return Head(
-            np.clip(head.matrix, -_LARGEST, _LARGEST),
-            np.clip(head.shift, -_LARGEST, _LARGEST),
+            np.clip(head.matrix, -_MAX_WEIGHT, _MAX_WEIGHT),
+            np.clip(head.shift, -_MAX_WEIGHT, _MAX_WEIGHT),
             self.representation,
-            told if len(absent) else (),
+            warnings if len(absent) else (),
         )
 
 
 def gaussians_of(query: ClassMoments, answer: Answer) -> ClassGaussians:
-    """Turn an answer about moments into Gaussians, in the features' own units."""
+    """Gaussians in the features' own units, from an answer about moments."""
     seconds = answer["second"] if query.diagonal else unpacked(answer["second"], query.features)
     return ClassGaussians.of_sums(
         answer["count"].astype(np.float64),

@@ -1,6 +1,7 @@
-"""CompareModels: which of two models is better on the same clients, from one paired count.
+"""Comparing two models on the same clients, and reviewing one model in a window of time.
 
-ReviewWindow: everything that watching a classifier asks of one window of time, in one message.
+`CompareModels` decides which of two models is better from one paired count. `ReviewWindow` combines everything that
+monitoring needs from one window in one message.
 """
 
 from __future__ import annotations
@@ -31,10 +32,36 @@ from fedcalib.types import Floats
 @final
 @dataclass(frozen=True)
 class CompareModels(Method[Comparison]):
-    """Find equi-depth buckets of both models' scores, then count labels by pair of buckets.
+    """Compare two binary models on the same records, from one paired count.
 
-    The rival's scores are a further column of the records, `rival`. Trees that find the buckets get a share `edges` of
-    the budget. Since each record is counted once, in both its buckets, sampling and noise cancel where models agree.
+    A first message finds equi-depth buckets of both models' scores, a second counts labels by pair of buckets. Since
+    each record is counted once, in both its buckets, sampling and noise cancel where the models agree.
+
+    Parameters
+    ----------
+    rival
+        The column of the records that holds the other model's scores.
+    buckets
+        Number of buckets per model.
+    threshold
+        Threshold at which accuracy is compared.
+    edges
+        Fraction of the budget for the trees that find the buckets.
+    height
+        Height of these trees.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(classes=2)
+    >>> records, noise = federation.records, np.random.default_rng(0).normal(size=2000)
+    >>> rival = 1 / (1 + np.exp(np.diff(records.logits[:, ::-1])[:, 0] + 5 * noise))  # the same scores, with noise
+    >>> records = fc.Records.of_scores(records.score, records.labels, rival=rival)
+    >>> federation = fc.Federation.grouped(records, federation.owner)
+    >>> comparison = fc.run(fc.CompareModels(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> comparison.auc_difference.low > 0  # the first model is better
+    True
     """
 
     rival: str = "rival"
@@ -46,14 +73,13 @@ class CompareModels(Method[Comparison]):
     def __post_init__(self) -> None:
         if not 2 <= self.buckets <= 512 or not 0 < self.threshold < 1 or not 0 < self.edges < 1:
             raise InputError(
-                "Expected 2 to 512 buckets, a threshold inside (0, 1) and a share of the budget inside (0, 1) for "
+                "Expected 2 to 512 buckets, a threshold inside (0, 1) and a fraction of the budget inside (0, 1) for "
                 f"edges, found {self.buckets}, {self.threshold} and {self.edges}."
             )
         if not self.rival:
             raise InputError("Expected the name of the column with the rival's scores, found nothing.")
 
     def protocol(self, schema: Schema) -> Flow[Comparison]:
-        """Ask for edges of both, then for pairs."""
         two_classes(schema)
         trees = tuple(ScoreTree(4, self.height, self.edges / 2, column) for column in ("", self.rival))
         join = Join(trees)
@@ -67,49 +93,53 @@ class CompareModels(Method[Comparison]):
         )
 
     def _inner(self, tree: ScoreTree, answer: Answer) -> tuple[float, ...]:
-        """Part the records evenly, with an edge at the threshold so that accuracy is exact."""
+        """Equi-depth edges, and one at the threshold so that accuracy is exact."""
         inner = np.array(even_edges(table_of(tree, answer), self.buckets))
         apart = inner[np.abs(inner - self.threshold) > 1e-9]
         return tuple(np.sort(np.append(apart, self.threshold)).tolist())
 
 
 def _compare(pairs: Floats, noise: float, own: int, other: int, threshold: float) -> Comparison:
-    """Read both models off counts by (label, own bucket, rival's bucket)."""
+    """Both models' metrics from counts by (label, own bucket, rival's bucket)."""
     totals = pairs.sum(axis=(1, 2))
     if (totals <= DETECTION_Z * np.sqrt(noise * pairs[0].size)).any() or (totals <= MIN_RECORDS).any():
         unknown = Measured(float("nan"), 0.0, 1.0)
         apart = Measured(float("nan"), -1.0, 1.0)
-        why = "A class has too few records, or drowns in noise: nothing can be compared."
+        why = "A class has too few records, or its count is within its noise: nothing can be compared."
         return Comparison(unknown, unknown, apart, unknown, unknown, apart, threshold, (why,))
-    held = (
+    counts = (
         np.maximum(pairs, 0.0) * (totals / np.maximum(np.maximum(pairs, 0.0).sum(axis=(1, 2)), 1e-300))[:, None, None]
     )
-    sides = [(pairs.sum(axis=2), held.sum(axis=2)), (pairs.sum(axis=1), held.sum(axis=1))]
-    areas = [auc_of_counts(counts[1], counts[0]) for counts, _ in sides]
-    pulls = [area_influence(soft) for _, soft in sides]
-    own_pull, rival_pull = pulls[0][:, :, None] + np.zeros_like(held), pulls[1][:, None, :] + np.zeros_like(held)
+    sides = [(pairs.sum(axis=2), counts.sum(axis=2)), (pairs.sum(axis=1), counts.sum(axis=1))]
+    areas = [auc_of_counts(signed[1], signed[0]) for signed, _ in sides]
+    influences = [area_influence(clipped) for _, clipped in sides]
+    own_auc, rival_auc = (
+        influences[0][:, :, None] + np.zeros_like(counts),
+        influences[1][:, None, :] + np.zeros_like(counts),
+    )
     right = [_right(pairs.shape[1], own)[:, :, None], _right(pairs.shape[1], other)[:, None, :]]
     records = float(totals.sum())
-    shares = [float((pairs * side).sum()) / records for side in right]
-    hits = [(side - share) / records + np.zeros_like(held) for side, share in zip(right, shares, strict=True)]
+    accuracies = [float((pairs * side).sum()) / records for side in right]
+    hits = [(side - mean) / records + np.zeros_like(counts) for side, mean in zip(right, accuracies, strict=True)]
 
-    def measured(value: float, pull: Floats, low: float) -> Measured:
-        half = normal_quantile(0.95) * float(np.sqrt((held * pull**2).sum() + noise * (pull**2).sum()))
-        return Measured(value, max(value - half, low), min(value + half, 1.0))
+    def measured(value: float, influence: Floats, low: float) -> Measured:
+        variance = (counts * influence**2).sum() + noise * (influence**2).sum()
+        half_width = normal_quantile(0.95) * float(np.sqrt(variance))
+        return Measured(value, max(value - half_width, low), min(value + half_width, 1.0))
 
     return Comparison(
-        measured(areas[0], own_pull, 0.0),
-        measured(areas[1], rival_pull, 0.0),
-        measured(areas[0] - areas[1], own_pull - rival_pull, -1.0),
-        measured(shares[0], hits[0], 0.0),
-        measured(shares[1], hits[1], 0.0),
-        measured(shares[0] - shares[1], hits[0] - hits[1], -1.0),
+        measured(areas[0], own_auc, 0.0),
+        measured(areas[1], rival_auc, 0.0),
+        measured(areas[0] - areas[1], own_auc - rival_auc, -1.0),
+        measured(accuracies[0], hits[0], 0.0),
+        measured(accuracies[1], hits[1], 0.0),
+        measured(accuracies[0] - accuracies[1], hits[0] - hits[1], -1.0),
         threshold,
     )
 
 
 def _right(buckets: int, first: int) -> Floats:
-    """Say which (label, bucket) is called rightly if buckets from `first` up are called positive, (2, buckets)."""
+    """Whether a label is classified correctly if buckets from `first` up are called positive, shape (2, buckets)."""
     called = np.arange(buckets) >= first
     return np.stack([~called, called]).astype(np.float64)
 
@@ -117,23 +147,38 @@ def _right(buckets: int, first: int) -> Floats:
 @final
 @dataclass(frozen=True)
 class ReviewWindow(Method[Review]):
-    """Measure a window, estimate its accuracy without labels, and with `recalibration` learn for the next window.
+    """Measure a window, estimate its accuracy without labels, and optionally recalibrate for the next window.
 
-    `served` is the calibrator that was in use. With a method of recalibration, what was served is measured beside what
-    the model said, so that harm shows. One budget covers all.
+    One budget covers all of it.
+
+    Parameters
+    ----------
+    served
+        The calibrator that was in use.
+    recalibration
+        A method that fits the next calibrator. With one, served probabilities are measured beside the classifier's own,
+        so that harm shows.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.methods.compare_models import ReviewWindow
+    >>> method = ReviewWindow(recalibration=fc.OneShotTemperature())
+    >>> review = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
+    >>> type(review.calibrator).__name__
+    'Temperature'
     """
 
     served: Calibrator = UNCHANGED
     recalibration: Method[Calibrator] | None = None
 
     def with_budget(self, budget: Budget) -> ReviewWindow:
-        """Leave the recalibration about a quarter, beside three measurements."""
+        """Leave the recalibration a quarter, beside three measurements."""
         if self.recalibration is None:
             return self
         return replace(self, recalibration=self.recalibration.with_budget(budget.split(4)))
 
     def protocol(self, schema: Schema) -> Flow[Review]:
-        """Ask everything at once."""
         flows: list[Flow[Any]] = [FederatedMetrics().protocol(schema), after(self.served, CBPE().protocol(schema))]
         if self.recalibration is None:
             return Review(*(yield from lockstep(flows)))

@@ -1,10 +1,7 @@
-"""Together: several methods in one run, their questions joined into as few messages as possible.
+"""Methods made of methods: side by side, one after another, averaged, or a fit with its measurement.
 
-Pipelines: methods one after another, each on the probabilities that the ones before leave.
-
-Averaged: several methods side by side, and the mean of what their calibrators say.
-
-FitAndMeasure: a calibrator and its report from one conversation, where nobody can be asked to hold records out.
+Methods that do not wait for each other share their messages, so several of them take as many rounds as the longest. All
+of them share one budget, by the weights of their blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +21,21 @@ from fedcalib.records import Schema
 @final
 @dataclass(frozen=True)
 class Together(Method[tuple[Any, ...]]):
-    """Run methods side by side and return their artifacts in order; one budget covers all of them."""
+    """Run methods side by side in as few messages as possible and return their artifacts in order.
+
+    Parameters
+    ----------
+    methods
+        The methods; one budget covers all of them.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> method = fc.Together((fc.FedBin(), fc.FederatedMetrics()))
+    >>> result = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg())
+    >>> len(result.plan.queries), [type(artifact).__name__ for artifact in result.artifact]
+    (1, ['Steps', 'MetricsReport'])
+    """
 
     methods: tuple[Method[Any], ...]
 
@@ -33,20 +44,31 @@ class Together(Method[tuple[Any, ...]]):
             raise InputError("Expected at least one method, found none.")
 
     def with_budget(self, budget: Budget) -> Together:
-        """Share it among the methods."""
         return Together(tuple(method.with_budget(budget.split(len(self.methods))) for method in self.methods))
 
     def protocol(self, schema: Schema) -> Flow[tuple[Any, ...]]:
-        """Advance all of them in lockstep."""
         return (yield from lockstep([method.protocol(schema) for method in self.methods]))
 
 
 @final
 @dataclass(frozen=True)
 class Pipeline(Method[Calibrator]):
-    """Run several methods in turn; a client applies what was learnt so far before it answers the next.
+    """Run methods one after another; a client applies the calibrators so far before it answers the next.
 
-    All stages share one budget, by the weights of their blocks. With `guard` the base model's top class stays.
+    Parameters
+    ----------
+    stages
+        The methods, in order; one budget covers all of them.
+    guard
+        Keep the classifier's top class on top, record by record.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> method = fc.Pipeline((fc.OneShotTemperature(), fc.FedBin(bins=5)))
+    >>> calibrator = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
+    >>> [type(stage).__name__ for stage in calibrator.stages]
+    ['Temperature', 'Steps']
     """
 
     stages: tuple[Method[Calibrator], ...]
@@ -57,11 +79,9 @@ class Pipeline(Method[Calibrator]):
             raise InputError("Expected at least one stage, found none.")
 
     def with_budget(self, budget: Budget) -> Pipeline:
-        """Share it among the stages."""
         return replace(self, stages=tuple(stage.with_budget(budget.split(len(self.stages))) for stage in self.stages))
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        """Hold the stages' conversations, each after the calibrators so far."""
         found: Calibrator = Identity()
         for stage in self.stages:
             step = yield from after(found, stage.protocol(schema))
@@ -72,10 +92,22 @@ class Pipeline(Method[Calibrator]):
 @final
 @dataclass(frozen=True)
 class Averaged(Method[Calibrator]):
-    """Fit methods side by side, their questions in the same messages, and average their probabilities.
+    """Fit methods side by side and average the probabilities of their calibrators.
 
     Calibrators of different kinds err in different places, so their mean errs less than most of them, and nobody has to
-    choose. All methods share one budget, by the weights of their blocks.
+    choose.
+
+    Parameters
+    ----------
+    methods
+        The methods; their queries share messages and one budget.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> method = fc.Averaged((fc.OneShotTemperature(), fc.FedBin()))
+    >>> fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact.weights
+    (0.5, 0.5)
     """
 
     methods: tuple[Method[Calibrator], ...]
@@ -85,11 +117,9 @@ class Averaged(Method[Calibrator]):
             raise InputError("Expected at least one method to average, found none.")
 
     def with_budget(self, budget: Budget) -> Averaged:
-        """Share it among the methods."""
         return Averaged(tuple(method.with_budget(budget.split(len(self.methods))) for method in self.methods))
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        """Advance all of them in lockstep, then mix what they found in equal parts."""
         found = yield from lockstep([method.protocol(schema) for method in self.methods])
         return Mixture(tuple(found), (1 / len(found),) * len(found))
 
@@ -97,20 +127,31 @@ class Averaged(Method[Calibrator]):
 @final
 @dataclass(frozen=True)
 class FitAndMeasure(Method[Fitted]):
-    """Fit a calibrator, then measure before and after in one message; one budget covers both.
+    """Fit a calibrator and measure before and after it, where nobody can hold records out; one budget covers both.
 
-    The records that are measured are the fitted ones, so the measurement flatters a little: by about as many
-    parameters as the calibrator has, divided by the number of records.
+    The measured records are those of the fit, so the measurement is slightly optimistic: by about the number of the
+    calibrator's parameters divided by the number of records.
+
+    Parameters
+    ----------
+    fit
+        The method that fits the calibrator.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fitted = fc.run(fc.FitAndMeasure(fc.FedBin()), fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
+    >>> round(fitted.before.ece.value, 2), round(fitted.after.ece.value, 2)
+    (0.12, 0.02)
     """
 
     fit: Method[Calibrator]
 
     def with_budget(self, budget: Budget) -> FitAndMeasure:
-        """Leave the fit about half, beside two measurements."""
+        """Leave the fit half, beside two measurements."""
         return FitAndMeasure(self.fit.with_budget(budget.split(2)))
 
     def protocol(self, schema: Schema) -> Flow[Fitted]:
-        """Fit, then ask everything else at once."""
         calibrator = yield from self.fit.protocol(schema)
         measure = FederatedMetrics()
         found = yield from lockstep([measure.protocol(schema), after(calibrator, measure.protocol(schema))])

@@ -1,8 +1,8 @@
-"""FederatedMetrics: every metric that is a sum of binned statistics, over all clients, from one message.
+"""Evaluation of a classifier over all clients.
 
-ScoreCurves: evaluate a binary classifier from one private count of its scores.
-
-PerClientECE: how badly calibrated the usual client is, though no client is looked at.
+`FederatedMetrics` estimates every metric that is a sum of binned statistics, from one message. `ScoreCurves` evaluates
+a binary classifier at every threshold from one private count of its scores. `PerClientECE` averages clients' own
+calibration errors without showing any single client's.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from fedcalib.query import Answer, Join, Query
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
-_NO_RECORD = 0.5
-_FINER = 16  # leaves of the score histogram a bin
+_MIN_RECORDS = 0.5  # less is nobody, whatever rounding left
+_LEAVES_PER_BIN = 16  # of the score histogram
 
 
 @final
@@ -46,8 +46,24 @@ class FederatedMetrics(Method[MetricsReport]):
     """Measure a classifier across clients: accuracy, calibration errors, losses and, with two classes, ranking.
 
     With two classes, ECE is that of the score of class 1, and classwise ECE the same: the other class mirrors it. With
-    more, ECE is that of the top label. The log loss is cut at ln(classes) + `margin`, a public bound, so that one
-    record cannot add more.
+    more, ECE is that of the top label.
+
+    Parameters
+    ----------
+    bins
+        Number of bins of equal width.
+    margin
+        The log loss of a record is clipped at ln(classes) + `margin`, a public bound.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated()
+    >>> report = fc.run(fc.FederatedMetrics(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> round(report.accuracy.value, 2), round(report.ece.value, 2)
+    (0.74, 0.12)
+    >>> round(fc.metrics.accuracy(federation.records.probs, federation.records.labels), 2)
+    0.74
     """
 
     bins: int = 15
@@ -58,18 +74,17 @@ class FederatedMetrics(Method[MetricsReport]):
             raise InputError(f"Expected 1 to 4096 bins and a margin above 0, found {self.bins} and {self.margin}.")
 
     def protocol(self, schema: Schema) -> Flow[MetricsReport]:
-        """Ask everything at once and read it off."""
-        worst = log(schema.classes) + self.margin
+        max_loss = log(schema.classes) + self.margin
         own: tuple[Query, ...] = (
-            (ScoreHistogram(_FINER * self.bins), ScoreGaps(self.bins))
+            (ScoreHistogram(_LEAVES_PER_BIN * self.bins), ScoreGaps(self.bins))
             if schema.classes == 2
             else (TopLabelTable(self.bins), ClasswiseResiduals(schema.classes, self.bins))
         )
-        join = Join((Hits(), Losses(worst), *own))
+        join = Join((Hits(), Losses(max_loss), *own))
         answer = yield join
         hits, losses, first, second = (answer.part(join, index) for index in range(4))
         table = _binary_table(first, second) if schema.classes == 2 else _top_table(first)
-        general = _General.of(hits, losses, worst)
+        general = _General.of(hits, losses, max_loss)
         if general is None:
             return MetricsReport.nothing(table.reliability, table.count_noise, table.gap_noise)
         return _binary(general, table, first) if schema.classes == 2 else _multiclass(general, table, second)
@@ -77,7 +92,7 @@ class FederatedMetrics(Method[MetricsReport]):
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Table:
+class _ReliabilityTable:
     """A reliability table with the noise on its counts and gaps."""
 
     reliability: Reliability
@@ -86,9 +101,8 @@ class _Table:
     gap_noise: float
 
     def ece(self, records: float) -> Measured:
-        """Estimate the calibration error."""
         counts = self.reliability.correct[0], self.reliability.count[0]
-        return _measured(*noisy_gap_error(self.gap, self.gap_noise, _binomial_spread(*counts), records))
+        return _measured(*noisy_gap_error(self.gap, self.gap_noise, _binomial_variance(*counts), records))
 
 
 @final
@@ -102,37 +116,37 @@ class _General:
     brier: Measured
 
     @classmethod
-    def of(cls, hits: Answer, losses: Answer, worst: float) -> _General | None:
-        """Read accuracy and losses, unless there is nothing to read."""
+    def of(cls, hits: Answer, losses: Answer, max_loss: float) -> _General | None:
+        """Accuracy and losses, or None where the number of records is within its noise."""
         right, wrong = hits["hits"].tolist()
         noise = float(hits.variance("hits")[0])
         records = right + wrong
-        if records <= max(3 * (2 * noise) ** 0.5, _NO_RECORD):
+        if records <= max(3 * (2 * noise) ** 0.5, _MIN_RECORDS):
             return None
         nll, nll2, brier, brier2 = losses["losses"].tolist()
-        spread = float(losses.variance("losses")[0])
+        loss_noise = float(losses.variance("losses")[0])
         return cls(
             records,
             _measured(*noisy_proportion(right, wrong, noise)),
-            _measured(*_scaled(noisy_mean(nll, nll2, records, spread, 2 * noise), worst), worst),
-            _measured(*_scaled(noisy_mean(brier, brier2, records, spread, 2 * noise), 2.0), 2.0),
+            _measured(*_scaled(noisy_mean(nll, nll2, records, loss_noise, 2 * noise), max_loss), max_loss),
+            _measured(*_scaled(noisy_mean(brier, brier2, records, loss_noise, 2 * noise), 2.0), 2.0),
         )
 
 
-def _top_table(top: Answer) -> _Table:
+def _top_table(top: Answer) -> _ReliabilityTable:
     counts, gap = top["counts"], top["gap"]
     table = Reliability(counts.sum(axis=0)[None], (counts[0] + gap)[None], counts[0][None])
-    return _Table(table, gap, _level(top, "counts"), _level(top, "gap"))
+    return _ReliabilityTable(table, gap, _level(top, "counts"), _level(top, "gap"))
 
 
-def _binary_table(scores: Answer, gaps: Answer) -> _Table:
+def _binary_table(scores: Answer, gaps: Answer) -> _ReliabilityTable:
     gap = gaps["gap"]
-    negative, positive = scores["scores"].reshape(2, len(gap), _FINER).sum(axis=2)
+    negative, positive = scores["scores"].reshape(2, len(gap), _LEAVES_PER_BIN).sum(axis=2)
     table = Reliability((negative + positive)[None], (positive + gap)[None], positive[None])
-    return _Table(table, gap, _FINER * _level(scores, "scores"), _level(gaps, "gap"))
+    return _ReliabilityTable(table, gap, _LEAVES_PER_BIN * _level(scores, "scores"), _level(gaps, "gap"))
 
 
-def _multiclass(general: _General, table: _Table, classes: Answer) -> MetricsReport:
+def _multiclass(general: _General, table: _ReliabilityTable, classes: Answer) -> MetricsReport:
     residual = classes["residual"]
     spread = np.maximum(classes["spread"], 0.0)
     cells = general.records * len(residual)
@@ -149,51 +163,53 @@ def _multiclass(general: _General, table: _Table, classes: Answer) -> MetricsRep
     )
 
 
-def _binary(general: _General, table: _Table, scores: Answer) -> MetricsReport:
+def _binary(general: _General, table: _ReliabilityTable, scores: Answer) -> MetricsReport:
     negative, positive = scores["scores"]
     noise = _level(scores, "scores")
     ece = table.ece(general.records)
-    floor = max(3 * (noise * len(positive)) ** 0.5, _NO_RECORD)
-    drowned = positive.sum() <= floor or negative.sum() <= floor
+    floor = max(3 * (noise * len(positive)) ** 0.5, _MIN_RECORDS)
+    unknown = positive.sum() <= floor or negative.sum() <= floor
     middle = (np.arange(len(positive)) + 0.5) / len(positive)
-    held = positive + negative
+    counts = positive + negative
     odds = np.log(middle / (1 - middle))
     intercept, slope = fit_counts(np.stack([np.ones_like(odds), odds], axis=1), positive, negative)
-    expected = float((held * middle).sum())
+    expected = float((counts * middle).sum())
     return MetricsReport(
         accuracy=general.accuracy,
         ece=ece,
         cwece=ece,
         nll=general.nll,
         brier=general.brier,
-        auc=None if drowned else _measured(*noisy_auc(positive, negative, noise)),
+        auc=None if unknown else _measured(*noisy_auc(positive, negative, noise)),
         debiased_squared_ece=_finite(table.reliability.debiased_squared(table.gap_noise)),
-        slope=None if drowned else _finite(float(slope)),
-        intercept=None if drowned else _finite(float(intercept)),
-        observed_expected=None if drowned or expected <= 0 else float(positive.sum()) / expected,
-        smooth_ece=None if drowned else smooth_ece_of_residuals(held * middle - positive, float(held.sum())),
+        slope=None if unknown else _finite(float(slope)),
+        intercept=None if unknown else _finite(float(intercept)),
+        observed_expected=None if unknown or expected <= 0 else float(positive.sum()) / expected,
+        smooth_ece=None if unknown else smooth_ece_of_residuals(counts * middle - positive, float(counts.sum())),
         reliability=table.reliability,
         count_variance=table.count_noise,
         gap_variance=table.gap_noise,
-        warnings=("AUC is left out: a class has too few records, or drowns in noise.",) if drowned else (),
+        warnings=("AUC is left out: a class has too few records, or its count is within its noise.",)
+        if unknown
+        else (),
     )
 
 
-def _binomial_spread(correct: Floats, count: Floats) -> Floats:
-    """Estimate the sampling variance of each bin's gap; two pseudo-records a side keep small bins honest."""
-    held = np.maximum(count, 0.0)
-    share = np.clip((correct + 2) / np.maximum(held + 4, 1.0), 0.0, 1.0)
-    spread: Floats = np.where(held > 0, held * share * (1 - share), 0.0)
-    return spread
+def _binomial_variance(correct: Floats, count: Floats) -> Floats:
+    """Sampling variance of each bin's gap; two pseudo-records of either kind keep that of small bins from vanishing."""
+    records = np.maximum(count, 0.0)
+    accuracy = np.clip((correct + 2) / np.maximum(records + 4, 1.0), 0.0, 1.0)
+    variance: Floats = np.where(records > 0, records * accuracy * (1 - accuracy), 0.0)
+    return variance
 
 
 def _level(answer: Answer, block: str) -> float:
-    """Give the noise variance of a block whose cells all carry the same."""
+    """The noise variance of a block whose cells all carry the same."""
     return float(answer.variance(block).max(initial=0.0))
 
 
 def _measured(value: float, interval: Interval, largest: float = 1.0) -> Measured:
-    """Keep a figure and its interval where the metric can be, however loud the noise."""
+    """A figure and its interval, clipped to the metric's range."""
     low, middle, high = np.clip([interval.low, value, interval.high], 0.0, largest).tolist()
     return Measured(middle, low, high)
 
@@ -210,10 +226,25 @@ def _finite(value: float) -> float | None:
 @final
 @dataclass(frozen=True)
 class ScoreCurves(Method[Curves]):
-    """Count labels by score in a tree, once, and answer every metric at every threshold from that.
+    """Evaluate a binary classifier at every threshold from one count of labels by score, in a tree.
 
-    With `recount` above 0, the tree only finds `buckets` equi-depth buckets, and a second query counts those with
-    that share of the budget.
+    Parameters
+    ----------
+    tree
+        The tree of scores to count.
+    buckets
+        Number of equi-depth buckets to recount.
+    recount
+        With a value above 0, the tree only finds the buckets, and a second query counts them with that fraction of the
+        budget.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(classes=2)
+    >>> curves = fc.run(fc.ScoreCurves(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> round(curves.auc.value, 2), round(fc.metrics.roc_auc(federation.records.score, federation.records.labels), 2)
+    (0.92, 0.92)
     """
 
     tree: ScoreTree = TREE
@@ -222,12 +253,13 @@ class ScoreCurves(Method[Curves]):
 
     def __post_init__(self) -> None:
         if not 0 <= self.recount < 1:
-            raise InputError(f"Expected a share of the budget from 0 to below 1 for recounting, found {self.recount}.")
+            raise InputError(
+                f"Expected a fraction of the budget from 0 to below 1 for recounting, found {self.recount}."
+            )
         if not 2 <= self.buckets <= 1 << 16:
             raise InputError(f"Expected 2 to 2^16 buckets, found {self.buckets}.")
 
     def protocol(self, schema: Schema) -> Flow[Curves]:
-        """Ask once, or once for edges and once for counts."""
         two_classes(schema)
         if self.recount == 0:
             return Curves((yield from score_table(self.tree)))
@@ -235,17 +267,32 @@ class ScoreCurves(Method[Curves]):
 
 
 _NOTHING = ClientErrors(
-    None, None, ("Nothing can be said: too few clients have records enough, or noise drowns them.",)
+    None, None, ("No estimate: too few clients have enough records, or their number is within its noise.",)
 )
 
 
 @final
 @dataclass(frozen=True)
 class PerClientECE(Method[ClientErrors]):
-    """Average clients' own calibration errors of the top label: a model can be right on the whole and wrong for all.
+    """Average the clients' own calibration errors of the top label.
 
-    Clients with fewer than `fewest` records stay out. Small clients look worse than they are, since chance alone parts
-    confidence from accuracy; compare the figure before and after a calibrator, or between models, on the same clients.
+    A classifier can be calibrated on the whole and wrong for every client. Small clients look worse than they are,
+    since chance alone separates confidence from accuracy; compare the figure before and after a calibrator, or between
+    models, on the same clients.
+
+    Parameters
+    ----------
+    bins
+        Number of bins of equal width.
+    fewest
+        Clients with fewer records are left out.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> errors = fc.run(fc.PerClientECE(), fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
+    >>> round(errors.mean.value, 2)
+    0.13
     """
 
     bins: int = 15
@@ -253,10 +300,11 @@ class PerClientECE(Method[ClientErrors]):
 
     def __post_init__(self) -> None:
         if self.bins < 1 or self.fewest < 1:
-            raise InputError(f"Expected a bin and a record at least, found {self.bins} and {self.fewest}.")
+            raise InputError(
+                f"Expected at least one bin and one record per client, found {self.bins} and {self.fewest}."
+            )
 
     def protocol(self, schema: Schema) -> Flow[ClientErrors]:
-        """Ask once: clients, errors and squares."""
         answer = yield OwnErrors(self.bins, self.fewest)
         clients, errors, squares = answer["errors"].tolist()
         noise = float(answer.variance("errors").max(initial=0.0))
@@ -264,6 +312,6 @@ class PerClientECE(Method[ClientErrors]):
             return _NOTHING
         mean = min(max(errors / clients, 0.0), 1.0)
         between = min(max(squares / clients - mean**2, 0.0), 0.25)
-        doubt = between / (clients - 1) + noise * (1 + mean**2) / clients**2
-        half = normal_quantile(0.95) * sqrt(doubt)
-        return ClientErrors(Measured(mean, max(mean - half, 0.0), min(mean + half, 1.0)), sqrt(between))
+        variance = between / (clients - 1) + noise * (1 + mean**2) / clients**2
+        half_width = normal_quantile(0.95) * sqrt(variance)
+        return ClientErrors(Measured(mean, max(mean - half_width, 0.0), min(mean + half_width, 1.0)), sqrt(between))

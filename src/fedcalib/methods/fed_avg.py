@@ -16,18 +16,46 @@ from fedcalib.training.local import LocalTraining
 from fedcalib.training.network import Network
 from fedcalib.types import Floats
 
-_FARTHEST = 1e9
+_MAX_WEIGHT = 1e9
 
 
 @final
 @dataclass(frozen=True)
 class FedAvg(Method[Trained]):
-    """Train a network by rounds of local training (McMahan et al. 2017).
+    """Train a network by rounds of local training on clients (McMahan et al. 2017).
 
-    `rate` is the server's step along the mean change; `clip` the most that one client may move the weights in a round,
-    in L2. With `largest` clients count by their records, up to so many; otherwise all count the same. Who takes part in
-    a round is a matter of the run's participation; under `UserGaussian` this is DP-FedAvg. `initial` continues from
-    trained weights.
+    The run's participation decides who takes part in a round; under `UserGaussian` this is DP-FedAvg.
+
+    Parameters
+    ----------
+    network
+        The network to train.
+    rounds
+        Number of rounds.
+    training
+        How a client trains on its own records.
+    rate
+        The server's step along the mean change.
+    clip
+        The most that one client may move the weights in a round, in L2.
+    largest
+        Weigh clients by their number of records, up to this many; None weighs all alike.
+    seed
+        Seed of the initial weights.
+    column
+        The column of the records that holds the network's inputs; None for the logits.
+    initial
+        Trained weights to continue from.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.training import SoftmaxRegression
+    >>> federation = fc.Federation.simulated(classes=3)
+    >>> method = fc.FedAvg(SoftmaxRegression(3, 3), rounds=2, column=None)
+    >>> trained = fc.run(method, fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> trained.weights.shape
+    (12,)
     """
 
     network: Network
@@ -42,10 +70,11 @@ class FedAvg(Method[Trained]):
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or not self.rate > 0 or not self.clip > 0:
-            raise InputError("Expected rounds, a rate and a clip above 0, found others.")
+            raise InputError(
+                f"Expected rounds, rate and clip above 0, found {self.rounds}, {self.rate} and {self.clip}."
+            )
 
     def protocol(self, schema: Schema) -> Flow[Trained]:
-        """Average for as many rounds as asked."""
         if self.network.outputs != schema.classes:
             raise InputError(f"Expected a network for {schema.classes} classes, found one for {self.network.outputs}.")
         weights = self.network.start(self.seed) if self.initial is None else self.initial.weights
@@ -60,4 +89,4 @@ class FedAvg(Method[Trained]):
         if counted <= 1e-6:
             return weights
         moved = weights + self.rate * self.clip * change / counted
-        return np.clip(moved, -_FARTHEST, _FARTHEST).astype(weights.dtype)
+        return np.clip(moved, -_MAX_WEIGHT, _MAX_WEIGHT).astype(weights.dtype)

@@ -19,11 +19,32 @@ from fedcalib.records import Schema
 @final
 @dataclass(frozen=True)
 class FedBin(Method[Calibrator]):
-    """Replace each probability by the share of positives in its bin, summed over clients.
+    """Replace each class's probability by the fraction of positives in its bin, summed over clients.
 
-    `smoothing` pseudo-records with the bin's own midpoint keep empty bins at the identity; 0 gives the published
-    ratio. Several rounds accumulate, so let each client count once (participation `Disjoint(rounds)`). `clip` is the
-    L2 norm to which whole clients cut each class; two of them cut positives and negatives apart, as published.
+    Several rounds add up, so let each client take part once (participation `Disjoint(rounds)`).
+
+    Parameters
+    ----------
+    bins
+        Number of bins of equal width.
+    rounds
+        Number of rounds over which histograms add up.
+    smoothing
+        Number of pseudo-records at the bin's midpoint, which keep empty bins at the identity; 0 is the published ratio.
+    weighting
+        How far the bins are trusted against the classifier.
+    clip
+        L2 norm to which whole clients clip each class; two of them clip positives and negatives separately, as
+        published.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.metrics import classwise_ece
+    >>> records = (federation := fc.Federation.simulated()).records
+    >>> calibrator = fc.run(fc.FedBin(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> [round(classwise_ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
+    [0.08, 0.02]
     """
 
     bins: int = 15
@@ -40,10 +61,9 @@ class FedBin(Method[Calibrator]):
             )
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        """Sum the histograms, then take one ratio a cell."""
         counts = yield from label_histograms(schema, self.bins, self.rounds, self.clip)
         hits, misses = np.maximum(counts.positives, 0), np.maximum(counts.negatives, 0)
         middle = (np.arange(self.bins) + 0.5) / self.bins
-        held = hits + misses + self.smoothing
-        ratio = np.divide(hits + self.smoothing * middle, held, out=np.zeros_like(held), where=held > 0)
+        records = hits + misses + self.smoothing
+        ratio = np.divide(hits + self.smoothing * middle, records, out=np.zeros_like(records), where=records > 0)
         return self.weighting.apply(Steps.of_table(schema.classes, ratio), counts)

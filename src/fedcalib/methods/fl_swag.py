@@ -18,7 +18,7 @@ from fedcalib.training.network import Network
 from fedcalib.training.posterior import Curvature, PosteriorRecipe, from_sketch, probes, solved
 from fedcalib.types import Floats
 
-_FARTHEST = 1e9
+_MAX_WEIGHT = 1e9
 
 
 @final
@@ -26,11 +26,47 @@ _FARTHEST = 1e9
 class FLSWAG(Method[WeightPosterior]):
     """Multiply the clients' posteriors over a network's weights, with the prior counted once.
 
-    `recipe` says how a client comes to its Gaussian: `Trajectory` is SWAG, `Curvature` a Laplace
-    approximation whose precisions add up. `prior` is the prior's precision. `width` is the number of public directions
-    along which low-rank parts are told, so that they too pass through a secure sum: exact from clients times rank on.
-    `scatter` widens the product by how much clients' means disagree. More `rounds` start again from the mean, taking
-    the share `step` of the way. For a frozen body, use the features' column and `SoftmaxRegression`.
+    For a network with a frozen body, use the features' column and `SoftmaxRegression`.
+
+    Parameters
+    ----------
+    network
+        The network.
+    recipe
+        How a client obtains its Gaussian: `Trajectory` is SWAG, `Curvature` a Laplace approximation whose precisions
+        add up.
+    prior
+        Precision of the prior.
+    rounds
+        Number of rounds; each starts from the mean of the one before.
+    step
+        Fraction of the step toward the new mean that a round takes.
+    width
+        Number of public directions along which low-rank parts are sent, so that they too pass through a secure sum;
+        exact from clients times rank on.
+    scatter
+        Widen the product by how much clients' means disagree.
+    most
+        The largest precision that a client sends.
+    reach
+        The largest offset of a client's mean.
+    samples
+        Number of networks that a prediction averages.
+    seed
+        Seed of the initial weights, the directions and the samples.
+    column
+        The column of the records that holds the network's inputs; None for the logits.
+    initial
+        Trained weights to start from.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.training import SoftmaxRegression
+    >>> method = fc.FLSWAG(SoftmaxRegression(3, 3), column=None)
+    >>> posterior = fc.run(method, fc.InProcess(fc.Federation.simulated(classes=3)), fc.SecAgg()).artifact
+    >>> posterior.mean.shape, bool((posterior.precision > 0).all())
+    ((12,), True)
     """
 
     network: Network
@@ -49,10 +85,11 @@ class FLSWAG(Method[WeightPosterior]):
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or not 0 < self.step <= 1 or not self.prior >= 0 or self.samples < 1:
-            raise InputError("Expected rounds and samples above 0, a step up to 1 and no negative prior, found others.")
+            raise InputError(
+                "Expected rounds and samples above 0, a step above 0 and up to 1, and a prior of at least 0."
+            )
 
     def protocol(self, schema: Schema) -> Flow[WeightPosterior]:
-        """Ask for sums of natural parameters, about the mean so far."""
         if self.network.outputs != schema.classes:
             raise InputError(f"Expected a network for {schema.classes} classes, found one for {self.network.outputs}.")
         start = self.network.start(self.seed) if self.initial is None else self.initial.weights
@@ -71,28 +108,30 @@ class FLSWAG(Method[WeightPosterior]):
             )
             answer = yield query
             found = self.posterior(query, answer)
-            weights = np.clip(weights + self.step * (found.mean - weights), -_FARTHEST, _FARTHEST)
+            weights = np.clip(weights + self.step * (found.mean - weights), -_MAX_WEIGHT, _MAX_WEIGHT)
         return found
 
     def posterior(self, query: LocalPosterior, answer: Answer) -> WeightPosterior:
-        """Multiply, and take out the prior that each client but one counted too much."""
+        """The product of the clients' Gaussians, without the prior that all but one of them counted too often."""
         clients = max(answer.clients or 0, 1)
-        least = max(self.prior, 1e-6)
-        precision = np.maximum(answer["precision"] * self.most - (clients - 1) * self.prior, least)
-        pull = answer["pull"] * self.most * self.reach + (clients - 1) * self.prior * query.weights
+        min_precision = max(self.prior, 1e-6)
+        precision = np.maximum(answer["precision"] * self.most - (clients - 1) * self.prior, min_precision)
+        natural_mean = answer["pull"] * self.most * self.reach + (clients - 1) * self.prior * query.weights
         factors = self._factors(answer, len(precision))
-        mean = query.weights + solved(precision, factors, pull)
-        apart = self._apart(answer, clients) if self.scatter else np.zeros_like(mean)
-        mean = np.clip(np.nan_to_num(mean), -_FARTHEST, _FARTHEST)
-        return WeightPosterior(self.network, mean, precision, factors, apart, 1.0, self.samples, self.seed, self.column)
+        mean = query.weights + solved(precision, factors, natural_mean)
+        scatter = self._scatter(answer, clients) if self.scatter else np.zeros_like(mean)
+        mean = np.clip(np.nan_to_num(mean), -_MAX_WEIGHT, _MAX_WEIGHT)
+        return WeightPosterior(
+            self.network, mean, precision, factors, scatter, 1.0, self.samples, self.seed, self.column
+        )
 
     def _factors(self, answer: Answer, size: int) -> Floats:
         if not self.width:
             return np.zeros((size, 0))
         return from_sketch(answer["sketch"] * self.most, probes(size, self.width, self.seed))
 
-    def _apart(self, answer: Answer, clients: int) -> Floats:
-        """Estimate the variance of a mean over clients whose means differ."""
+    def _scatter(self, answer: Answer, clients: int) -> Floats:
+        """Variance of a mean over clients whose means differ."""
         mean, square = answer["offset"] / clients, answer["square"] / clients
-        apart: Floats = self.reach**2 * np.maximum(square - mean**2, 0) / clients
-        return apart
+        variance: Floats = self.reach**2 * np.maximum(square - mean**2, 0) / clients
+        return variance

@@ -1,7 +1,4 @@
-"""PlattScaling: slope and intercept on the log-odds of a binary classifier, from one histogram of scores.
-
-BetaScaling: three numbers that bend the two ends of a binary classifier's score.
-"""
+"""Parametric calibration of binary classifiers: Platt scaling and beta calibration, from counts of labels by score."""
 
 from __future__ import annotations
 
@@ -22,17 +19,30 @@ from fedcalib.queries.scores import TREE, ScoreTree
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
-_FLATTEST = 1e-3  # a slope that is no slope would lose the ranking
-_STEEPEST = 1e3
-_FARTHEST = 50.0
+_MIN_SLOPE = 1e-3  # a slope of zero would lose the ranking
+_MAX_SLOPE = 1e3
+_MAX_INTERCEPT = 50.0
 
 
 @final
 @dataclass(frozen=True)
 class PlattScaling(Method[Platt]):
-    """Count labels by cell of the score, `cells` of equal width, then fit a line through the cells' log-odds.
+    """Fit slope and intercept on the log-odds of a binary classifier, from one histogram of scores.
 
-    One record touches one count, so noise costs little, and two numbers average it over all cells.
+    One record touches one count, so noise costs little, and two parameters average it over all cells.
+
+    Parameters
+    ----------
+    cells
+        Number of cells of equal width of the score.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(classes=2, temperature=2.0, records=20_000)
+    >>> platt = fc.run(fc.PlattScaling(cells=256), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> round(platt.slope, 1), abs(round(platt.intercept, 1))
+    (0.5, 0.0)
     """
 
     cells: int = 32
@@ -42,7 +52,6 @@ class PlattScaling(Method[Platt]):
             raise InputError(f"Expected 2 to 2^20 cells, found {self.cells}.")
 
     def protocol(self, schema: Schema) -> Flow[Platt]:
-        """Ask once and fit."""
         two_classes(schema)
         answer = yield ScoreHistogram(self.cells)
         negative, positive = answer["scores"]
@@ -50,24 +59,43 @@ class PlattScaling(Method[Platt]):
         return fit_platt(middle, positive, negative, answer.variance("scores")[0])
 
     def fit(self, table: ScoreTable) -> Platt:
-        """Read the same line off the table of an evaluation that was made already, at no further cost."""
+        """Fit to the table of an evaluation that was made already, which costs no further privacy."""
         buckets = Buckets.even(table, 2 * self.cells)
         return fit_platt(buckets.score, buckets.positive, buckets.negative, buckets.noise.mean(axis=0))
 
 
 def fit_platt(score: Floats, positive: Floats, negative: Floats, noise: Floats) -> Platt:
-    """Fit a line through the log-odds of cells that stand for a score each; nothing known means no change."""
+    """Fit a line through the log-odds of cells, each at its score; without records, the line is the identity."""
     odds = log_odds(score, 1e-6)
     intercept, slope = fit_noisy_counts(
         np.stack([np.ones_like(odds), odds], axis=1), positive, negative, noise=noise, prior_mean=(0.0, 1.0)
     )
-    return Platt(float(np.clip(slope, _FLATTEST, _STEEPEST)), float(np.clip(intercept, -_FARTHEST, _FARTHEST)))
+    return Platt(
+        float(np.clip(slope, _MIN_SLOPE, _MAX_SLOPE)), float(np.clip(intercept, -_MAX_INTERCEPT, _MAX_INTERCEPT))
+    )
 
 
 @final
 @dataclass(frozen=True)
 class BetaScaling(ScoreCalibration):
-    """Fit log-odds that are linear in ln p and -ln(1 - p) to a table's buckets; a weight below zero becomes zero."""
+    """Fit log-odds of a binary classifier that are linear in ln p and -ln(1 - p); negative weights become zero.
+
+    Parameters
+    ----------
+    buckets
+        Number of equi-depth buckets that are fitted.
+    tree
+        The tree of scores to count.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> federation = fc.Federation.simulated(classes=2, temperature=2.0, records=20_000)
+    >>> beta = fc.run(fc.BetaScaling(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> beta(np.array([0.1, 0.9])).round(1)  # scores were over-confident
+    array([0.3, 0.8])
+    """
 
     buckets: int = 64
     tree: ScoreTree = TREE
@@ -77,11 +105,9 @@ class BetaScaling(ScoreCalibration):
 
     @property
     def asked(self) -> ScoreTree:
-        """Ask for the tree as given."""
         return self.tree
 
     def fit(self, table: ScoreTable) -> Beta:
-        """Part the records evenly and fit."""
         buckets = Buckets.even(table, self.buckets)
         score = np.clip(buckets.score, 1e-6, 1 - 1e-6)
         columns = np.stack([np.ones_like(score), np.log(score), -np.log1p(-score)], axis=1)
@@ -97,7 +123,7 @@ class BetaScaling(ScoreCalibration):
 
 
 def _fit(buckets: Buckets, columns: Floats, kept: list[int]) -> Floats:
-    """Fit some of the weights, starting from no change; the others are zero."""
+    """Fit some of the weights, starting from the identity; the others are zero."""
     weights = np.zeros(columns.shape[1])
     weights[kept] = fit_noisy_counts(
         columns[:, kept],

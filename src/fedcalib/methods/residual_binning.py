@@ -1,6 +1,7 @@
-"""ResidualBinning: logit offsets from residuals whose sensitivity does not grow with the number of classes.
+"""Logit offsets and shifts from summed residuals, whose sensitivity does not grow with the number of classes.
 
-ClassShifts: a shift of each class's logit where it is likely and where it is not, from a single message.
+`ResidualBinning` moves each class's log-odds by an offset per cell; a `Sharing` decides which classes have offsets in
+common. `ClassShifts` moves each class's logit jointly with the others, which needs their curvature too.
 """
 
 from __future__ import annotations
@@ -21,61 +22,109 @@ from fedcalib.queries.class_tables import ClassCurvature, LogitResiduals
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
-_WORTH = 1e-3  # an offset below a thousandth of a logit changes nothing that anybody could measure
+_MIN_SHIFT = 1e-3  # a smaller shift of logits changes nothing that anybody could measure
 
 
 class Sharing(ABC):
-    """Which classes share offsets."""
+    """Which classes have offsets in common."""
 
     pooled: bool = False
 
     @abstractmethod
     def offsets(self, residual: Floats, spread: Floats, noise: float) -> Floats:
-        """Find each row's offsets."""
+        """The offsets of each row."""
 
 
 @final
 @dataclass(frozen=True)
 class ClassWise(Sharing):
-    """Each class has its own."""
+    """Each class has offsets of its own.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.ResidualBinning(sharing=fc.ClassWise()) == fc.ResidualBinning()
+    True
+    """
 
     def offsets(self, residual: Floats, spread: Floats, noise: float) -> Floats:
-        """Look at each class alone."""
         return offsets(residual, spread, noise)
 
 
 @final
 @dataclass(frozen=True)
 class Pooled(Sharing):
-    """All classes share one row of offsets, and only one row is asked for."""
+    """All classes have one row of offsets in common, and only one row is sent.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> plan = fc.Plan.of(fc.ResidualBinning(sharing=fc.Pooled()), fc.Schema(classes=10, clients=5))
+    >>> plan.queries[0].size  # instead of ten times as many
+    32
+    """
 
     pooled = True
 
     def offsets(self, residual: Floats, spread: Floats, noise: float) -> Floats:
-        """Look at the one row."""
         return offsets(residual, spread, noise)
 
 
 @final
 @dataclass(frozen=True)
 class TwoLevel(Sharing):
-    """What all classes have in common first, then what is left of each."""
+    """Offsets that all classes have in common first, then offsets of each class for what is left.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> method = fc.ResidualBinning(sharing=fc.TwoLevel())
+    >>> calibrator = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
+    >>> type(calibrator).__name__
+    'LogitOffsets'
+    """
 
     def offsets(self, residual: Floats, spread: Floats, noise: float) -> Floats:
-        """Add the classes up, take their common offsets out, look at each class's rest."""
-        held = np.maximum(spread, 0.0)
-        common = offsets(residual.sum(axis=0, keepdims=True), held.sum(axis=0, keepdims=True), noise * len(residual))
+        variance = np.maximum(spread, 0.0)
+        common = offsets(
+            residual.sum(axis=0, keepdims=True), variance.sum(axis=0, keepdims=True), noise * len(residual)
+        )
         common = np.clip(common, -1.0, 1.0)
-        return common + offsets(residual - held * common, held, noise)
+        return common + offsets(residual - variance * common, variance, noise)
 
 
 @final
 @dataclass(frozen=True)
 class ResidualBinning(Method[Calibrator]):
-    """Move each class's log-odds by an offset a cell, as far as residuals and their noise are evidence for it.
+    """Move each class's log-odds by an offset per cell, as far as residuals and their noise are evidence for it.
 
-    Use it after a temperature (see `Pipeline`): offsets beyond `cap` are not believed. `typical_records` is a public
-    guess at a client's size, from which clips for whole clients follow. `weight` is its share of a pipeline's budget.
+    Use it after a temperature (see `Pipeline`).
+
+    Parameters
+    ----------
+    cells
+        Number of cells of the log-odds per class.
+    reach
+        Cells divide the log-odds from -`reach` to `reach`.
+    cap
+        The largest offset.
+    sharing
+        Which classes have offsets in common.
+    typical_records
+        A public guess at a client's number of records, from which clips for whole clients follow.
+    weight
+        The method's part of a pipeline's budget.
+    spread_share
+        The fraction of it that is spent on variances.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.metrics import classwise_ece
+    >>> records = (federation := fc.Federation.simulated()).records
+    >>> calibrator = fc.run(fc.ResidualBinning(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> [round(classwise_ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
+    [0.08, 0.05]
     """
 
     cells: int = 16
@@ -88,10 +137,11 @@ class ResidualBinning(Method[Calibrator]):
 
     def __post_init__(self) -> None:
         if not self.cap > 0 or not self.typical_records > 0 or not self.weight > 0 or not 0 < self.spread_share < 1:
-            raise InputError("Expected a cap, typical records, a weight above 0 and a spread share between 0 and 1.")
+            raise InputError(
+                f"Expected cap, typical_records and weight above 0 and spread_share between 0 and 1, found {self}."
+            )
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        """Ask for residuals and spreads once; the rest is arithmetic."""
         clip = max(1.0, 0.38 * sqrt(self.typical_records))
         answer = yield LogitResiduals(
             schema.classes,
@@ -104,24 +154,21 @@ class ResidualBinning(Method[Calibrator]):
             self.weight * self.spread_share,
         )
         noise = float(answer.variance("residual").max(initial=0.0))
-        spread = believable(answer["spread"], float(answer.variance("spread").max(initial=0.0)))
+        spread = shrunken(answer["spread"], float(answer.variance("spread").max(initial=0.0)))
         found = self.sharing.offsets(answer["residual"], spread, noise)
         table = np.clip(np.nan_to_num(found), -self.cap, self.cap)
-        if np.abs(table).max(initial=0.0) < _WORTH:
-            return Identity("no offset stands out from chance and noise")
+        if np.abs(table).max(initial=0.0) < _MIN_SHIFT:
+            return Identity("no offset differs significantly from zero")
         rows = np.broadcast_to(table, (schema.classes, self.cells))
         return LogitOffsets(tuple(map(tuple, rows.tolist())), self.reach)
 
 
-def believable(spread: Floats, noise: float) -> Floats:
-    """Shrink noisy spreads toward zero, most where they are no larger than their noise; exact ones stay."""
-    held = np.maximum(spread, 0.0)
-    squares = held**2
-    shrunk: Floats = held * np.divide(squares, squares + noise, out=np.zeros_like(held), where=squares + noise > 0)
+def shrunken(spread: Floats, noise: float) -> Floats:
+    """Variances, shrunk toward zero, most where they are no larger than their noise; exact ones stay."""
+    positive = np.maximum(spread, 0.0)
+    squares, total = positive**2, positive**2 + noise
+    shrunk: Floats = positive * np.divide(squares, total, out=np.zeros_like(squares), where=total > 0)
     return shrunk
-
-
-_CLASS_SHIFTS_WORTH = 1e-3  # a shift below a thousandth of a logit changes nothing that anybody could measure
 
 
 @final
@@ -129,11 +176,33 @@ _CLASS_SHIFTS_WORTH = 1e-3  # a shift below a thousandth of a logit changes noth
 class ClassShifts(Method[Calibrator]):
     """Shift each class's logit by cell of its log-odds, as far as residuals and their noise are evidence for it.
 
-    One step of a Newton method in which noise is part of the likelihood: clients send residuals and the curvature that
-    says how classes give way to each other, so its message grows with the square of the classes; beyond a hundred or so
-    use `ResidualBinning`. Use it after a temperature: shifts beyond `cap` are not believed. `typical_records` is a
-    public guess at a client's size, from which clips for whole clients follow. `weight` is its share of a pipeline's
-    budget, and `curvature_share` the curvature's share of that.
+    One Newton step in which noise is part of the likelihood. Clients send residuals and the curvature that shows how
+    classes trade probability, so the message grows with the square of the number of classes; beyond a hundred or so use
+    `ResidualBinning`. Use it after a temperature.
+
+    Parameters
+    ----------
+    cells
+        Number of cells of the log-odds per class.
+    reach
+        Cells divide the log-odds from -`reach` to `reach`.
+    cap
+        The largest shift.
+    typical_records
+        A public guess at a client's number of records, from which clips for whole clients follow.
+    weight
+        The method's part of a pipeline's budget.
+    curvature_share
+        The fraction of it that is spent on the curvature.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.metrics import classwise_ece
+    >>> records = (federation := fc.Federation.simulated()).records
+    >>> calibrator = fc.run(fc.ClassShifts(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> [round(classwise_ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
+    [0.08, 0.05]
     """
 
     cells: int = 2
@@ -145,24 +214,24 @@ class ClassShifts(Method[Calibrator]):
 
     def __post_init__(self) -> None:
         if not min(self.cap, self.typical_records, self.weight) > 0 or not 0 < self.curvature_share < 1:
-            raise InputError("Expected a cap, typical records, a weight above 0 and a curvature share between 0 and 1.")
+            raise InputError(
+                f"Expected cap, typical_records and weight above 0 and curvature_share between 0 and 1, found {self}."
+            )
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        """Ask for residuals and curvature once; the rest is arithmetic."""
         clip = max(1.0, 0.25 * sqrt(self.typical_records))
-        share = self.curvature_share
         answer = yield ClassCurvature(
             schema.classes,
             self.cells,
             self.reach,
             clip,
             0.5 * clip,
-            self.weight * (1 - share),
-            self.weight * share,
+            self.weight * (1 - self.curvature_share),
+            self.weight * self.curvature_share,
         )
         noise = [float(answer.variance(name).max(initial=0.0)) for name in ("residual", "curvature")]
         found = shifts(answer["residual"], answer["curvature"], noise[0], noise[1], schema.classes)
         table = np.clip(np.nan_to_num(found), -self.cap, self.cap)
-        if np.abs(table).max(initial=0.0) < _CLASS_SHIFTS_WORTH:
-            return Identity("no shift stands out from chance and noise")
+        if np.abs(table).max(initial=0.0) < _MIN_SHIFT:
+            return Identity("no shift differs significantly from zero")
         return LogitShifts(tuple(map(tuple, table.tolist())), self.reach)

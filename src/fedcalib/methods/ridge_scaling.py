@@ -1,4 +1,4 @@
-"""RidgeVector and RidgeOPVector: scalings trained by summed gradients, as if all records lay in one place."""
+"""RidgeVector and RidgeOPVector: scalings at the pooled optimum, trained by summed gradients."""
 
 from __future__ import annotations
 
@@ -17,27 +17,36 @@ from fedcalib.families import Family
 from fedcalib.families.affine import VectorFamily
 from fedcalib.families.order_preserving import OrderPreservingVectorFamily
 from fedcalib.method import Flow, Method
-from fedcalib.queries.scaling import FULL, WORST, ScalingGradient
+from fedcalib.queries.scaling import MAX_FULL_HESSIAN, MAX_LOSS, ScalingGradient
 from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
-_FARTHEST = 100.0  # no factor or shift of a calibrator lies beyond, whatever the noise
-_LONGEST = 2.0  # a step of a factor or shift
-_ROUNDING = 1e-12
+_MAX_PARAMETER = 100.0  # of a factor or shift, whatever the noise
+_MAX_STEP = 2.0  # of a factor or shift
+_ROUNDING = 1e-12  # relative error of a summed loss
 _ROUNDS = 8
-_MEMORY = 20  # steps that tell how the loss bends
-_CLOSE = 1.0  # a step that promises to lower the summed loss by less ends where it promises
+_MEMORY = 20  # earlier steps in an L-BFGS update
+_MAX_UNCHECKED_GAIN = 1.0  # of the summed loss, by a last step that is not checked
 
 
 @dataclass(frozen=True)
 class RidgeScaling(Method[Calibrator]):
-    """Minimise the pooled log loss by Newton steps on summed gradients, drawn toward the identity by `ridge`.
+    """Minimise the pooled log loss by Newton steps on summed gradients, with a ridge toward the identity.
 
     Without noise this is the pooled optimum, whoever holds what: no client fits anything, so no client overfits. Up to
-    32 classes clients send all curvature and eight rounds are enough; beyond, they send three numbers a class, the last
-    steps tell the rest, and it takes sixteen. `rounds` None means as many as that. With noise each step is the
-    posterior mean given how noisy the sums are, and fewer rounds are better.
+    32 classes clients send the whole Hessian and eight rounds are enough; beyond, they send three numbers per class,
+    earlier steps supply the rest (L-BFGS), and it takes sixteen. With noise each step is the posterior mean given how
+    noisy the sums are, and fewer rounds are better.
+
+    Parameters
+    ----------
+    rounds
+        Number of messages; None for eight or sixteen.
+    ridge
+        Penalty toward the identity.
+    reach
+        L2 norm to which a record's gradient is clipped.
     """
 
     rounds: int | None = None
@@ -46,60 +55,93 @@ class RidgeScaling(Method[Calibrator]):
 
     def __post_init__(self) -> None:
         if (self.rounds is not None and self.rounds < 1) or not self.ridge > 0 or not self.reach > 0:
-            raise InputError("Expected rounds, ridge and reach above 0, found others.")
+            raise InputError(
+                f"Expected rounds, ridge and reach above 0, found {self.rounds}, {self.ridge} and {self.reach}."
+            )
 
     @abstractmethod
     def family(self) -> Family:
-        """Say which scaling is trained."""
+        """The scaling that is trained."""
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        """Step for as many rounds as asked; a step that made the loss larger is taken back and shortened."""
+        """Step `rounds` times; a step that increased the loss is undone and shortened."""
         family = self.family()
         start = family.start(schema.classes)
         tried: Floats = family.soft_start(schema.classes) - start
-        place: _Place | None = None
-        for _ in range(self.rounds or (_ROUNDS if len(start) <= FULL else 2 * _ROUNDS)):
+        best: _Iterate | None = None
+        for _ in range(self.rounds or (_ROUNDS if len(start) <= MAX_FULL_HESSIAN else 2 * _ROUNDS)):
             query = ScalingGradient(family, tuple((start + tried).tolist()), self.reach)
-            there = _Place(query, (yield query), tried, self.ridge, place)
-            if place is None or there.loss <= place.loss + there.doubt:
-                place = there
-                tried = place.next()
+            current = _Iterate(query, (yield query), tried, self.ridge, best)
+            if best is None or current.loss <= best.loss + current.tolerance:
+                best = current
+                tried = best.next()
             else:
-                tried = place.shorter(there)
-        ended = tried if place is None or place.before is None else place.last()
+                tried = best.shortened(current)
+        ended = tried if best is None or best.previous is None else best.last()
         return family.artifact(start + ended, schema.classes)
 
 
 @final
 @dataclass(frozen=True)
 class RidgeVector(RidgeScaling):
-    """A factor and a shift a class, at the pooled optimum; may change which class is on top."""
+    """Vector scaling at the pooled optimum: a factor and a shift per class; it may change which class is on top.
+
+    Parameters
+    ----------
+    rounds
+        Number of messages; None for eight, or sixteen beyond 32 classes.
+    ridge
+        Penalty toward the identity.
+    reach
+        L2 norm to which a record's gradient is clipped.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.metrics import classwise_ece
+    >>> records = (federation := fc.Federation.simulated()).records
+    >>> calibrator = fc.run(fc.RidgeVector(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> [round(classwise_ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
+    [0.08, 0.03]
+    """
 
     def family(self) -> Family:
-        """Train a vector scaling."""
         return VectorFamily()
 
 
 @final
 @dataclass(frozen=True)
 class RidgeOPVector(RidgeScaling):
-    """Two numbers a class that stretch the gaps between sorted logits, at a pooled optimum: the ranking stays."""
+    """Order-preserving vector scaling at a pooled optimum: two numbers per class stretch gaps between sorted logits.
+
+    Parameters
+    ----------
+    rounds, ridge, reach
+        As for `RidgeVector`.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> records = (federation := fc.Federation.simulated()).records
+    >>> calibrator = fc.run(fc.RidgeOPVector(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> bool((calibrator(records.probs).argmax(axis=1) == records.probs.argmax(axis=1)).all())  # the top class stays
+    True
+    """
 
     def family(self) -> Family:
-        """Train an order-preserving vector scaling."""
         return OrderPreservingVectorFamily()
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Place:
-    """What was heard at some parameters, `moved` away from the start, and where to go from there."""
+class _Iterate:
+    """The answer at some parameters, `offset` from the start, and where to go from there."""
 
     query: ScalingGradient
     answer: Answer
-    moved: Floats
+    offset: Floats
     ridge: float
-    before: _Place | None  # where the last step came from
+    previous: _Iterate | None
 
     @property
     def exact(self) -> bool:
@@ -108,91 +150,94 @@ class _Place:
 
     @cached_property
     def loss(self) -> float:
-        """The summed loss and the pull toward the start."""
-        return WORST * float(self.answer["loss"][0]) + self.ridge / 2 * float(self.moved @ self.moved)
+        """The summed loss with the ridge penalty."""
+        return MAX_LOSS * float(self.answer["loss"][0]) + self.ridge / 2 * float(self.offset @ self.offset)
 
     @property
-    def doubt(self) -> float:
-        """How much of a loss may be noise or rounding."""
-        return 3 * WORST * sqrt(float(self.answer.variance("loss")[0])) + _ROUNDING * abs(self.loss)
+    def tolerance(self) -> float:
+        """How much of a difference of losses may be noise or rounding."""
+        return 3 * MAX_LOSS * sqrt(float(self.answer.variance("loss")[0])) + _ROUNDING * abs(self.loss)
 
     @cached_property
-    def slope(self) -> Floats:
+    def gradient(self) -> Floats:
         """The gradient of the loss."""
-        slope: Floats = self.answer["gradient"] * self.query.reach + self.ridge * self.moved
-        return slope
+        gradient: Floats = self.answer["gradient"] * self.query.reach + self.ridge * self.offset
+        return gradient
 
     def next(self) -> Floats:
-        """Take a step from here, within public limits."""
+        """The next parameters, within public limits."""
         step = self._step()
-        step *= _LONGEST / max(float(np.abs(step).max(initial=0.0)), _LONGEST)
-        there: Floats = np.clip(self.moved + step, -_FARTHEST, _FARTHEST)
-        return there
+        step *= _MAX_STEP / max(float(np.abs(step).max(initial=0.0)), _MAX_STEP)
+        offset: Floats = np.clip(self.offset + step, -_MAX_PARAMETER, _MAX_PARAMETER)
+        return offset
 
-    def shorter(self, there: _Place) -> Floats:
-        """Go a part of a way that went too far: to where a cubic through both ends is lowest."""
-        step = there.moved - self.moved
-        first, last = float(self.slope @ step), float(there.slope @ step)
-        bow = first + last - 3 * (there.loss - self.loss)
-        root = sqrt(max(bow**2 - first * last, 0.0))
-        across = last - first + 2 * root
-        share = 1 - (last + root - bow) / across if across > 0 else 0.5
-        shortened: Floats = self.moved + min(max(share, 0.1), 0.9) * step
+    def shortened(self, end: _Iterate) -> Floats:
+        """A part of a step that went too far: to the minimum of the cubic through both ends."""
+        step = end.offset - self.offset
+        first, last = float(self.gradient @ step), float(end.gradient @ step)
+        middle = first + last - 3 * (end.loss - self.loss)
+        root = sqrt(max(middle**2 - first * last, 0.0))
+        denominator = last - first + 2 * root
+        fraction = 1 - (last + root - middle) / denominator if denominator > 0 else 0.5
+        shortened: Floats = self.offset + min(max(fraction, 0.1), 0.9) * step
         return shortened
 
     def last(self) -> Floats:
-        """Take one more step that nobody will check, where sums are exact and it is sure to be a small gain."""
-        there = self.next()
-        return there if self.exact and -float(self.slope @ (there - self.moved)) / 2 < _CLOSE else self.moved
+        """One more step without a check, where sums are exact and it promises a small gain."""
+        offset = self.next()
+        gain = -float(self.gradient @ (offset - self.offset)) / 2
+        return offset if self.exact and gain < _MAX_UNCHECKED_GAIN else self.offset
 
     def _step(self) -> Floats:
-        """Take Newton's step; where not all curvature was sent, let the last steps tell the rest of it."""
-        gradient, drawn = self.answer["gradient"] * self.query.reach, self.ridge * self.moved
-        if len(self.moved) <= FULL or not self.exact:
-            return _newton(self.query, self.answer, gradient, drawn, self.ridge)
-        past, shares, left = list(self._past()), [], gradient + drawn
-        for step, bend in past:
-            shares.append(float(step @ left) / float(step @ bend))
-            left = left - shares[-1] * bend
-        way = _newton(self.query, self.answer, left, np.zeros_like(left), self.ridge)
-        for (step, bend), share in zip(reversed(past), reversed(shares), strict=True):
-            way = way - (share + float(bend @ way) / float(step @ bend)) * step
-        return way
+        """Newton's step; where the Hessian was sent in part, L-BFGS updates from earlier steps supply the rest."""
+        gradient, penalty = self.answer["gradient"] * self.query.reach, self.ridge * self.offset
+        if len(self.offset) <= MAX_FULL_HESSIAN or not self.exact:
+            return _newton(self.query, self.answer, gradient, penalty, self.ridge)
+        past, coefficients, rest = list(self._past()), [], gradient + penalty
+        for step, change in past:
+            coefficients.append(float(step @ rest) / float(step @ change))
+            rest = rest - coefficients[-1] * change
+        direction = _newton(self.query, self.answer, rest, np.zeros_like(rest), self.ridge)
+        for (step, change), coefficient in zip(reversed(past), reversed(coefficients), strict=True):
+            direction = direction - (coefficient + float(change @ direction) / float(step @ change)) * step
+        return direction
 
     def _past(self) -> Iterator[tuple[Floats, Floats]]:
-        """Go back over the last steps and how the slope changed along them."""
-        there: _Place = self
+        """Earlier steps, latest first, and how the gradient changed along them."""
+        current: _Iterate = self
         for _ in range(_MEMORY):
-            if there.before is None:
+            if current.previous is None:
                 return
-            step, bend = there.moved - there.before.moved, there.slope - there.before.slope
-            if step @ bend > 0:
-                yield step, bend
-            there = there.before
+            step = current.offset - current.previous.offset
+            change = current.gradient - current.previous.gradient
+            if step @ change > 0:
+                yield step, change
+            current = current.previous
 
 
-def _newton(query: ScalingGradient, answer: Answer, gradient: Floats, drawn: Floats, ridge: float) -> Floats:
-    """Solve (ridge + W H) step = -(W gradient + drawn), with W = H / (H + noise); W = 1 without noise.
+def _newton(query: ScalingGradient, answer: Answer, gradient: Floats, penalty: Floats, ridge: float) -> Floats:
+    """Solve (ridge + W H) step = -(W gradient + penalty), with W = H / (H + noise); W = 1 without noise.
 
-    Where exact sums say that the loss bends down, a step goes as far as if it bent up as much: down the slope.
+    Where exact sums show negative curvature, the step is as long as for positive curvature of the same size, and
+    downhill.
     """
     noise = float(answer.variance("gradient").max(initial=0.0)) * query.reach**2
-    curvature = _matrices(query, answer["curvature"] * query.reach**2)
-    blocks = len(curvature)
-    values, vectors = np.linalg.eigh(curvature)
+    hessian = _matrices(query, answer["curvature"] * query.reach**2)
+    blocks = len(hessian)
+    values, vectors = np.linalg.eigh(hessian)
     values = np.maximum(values, 0.0) if noise else np.abs(values)
     trust = values / (values + noise) if noise else np.ones_like(values)
-    parts = [part.reshape(-1, blocks).T if blocks > 1 else part[None] for part in (gradient, drawn)]
-    turned = [np.einsum("bij,bi->bj", vectors, part) for part in parts]
-    along = -(trust * turned[0] + turned[1]) / (ridge + trust * values)
+    parts = [part.reshape(-1, blocks).T if blocks > 1 else part[None] for part in (gradient, penalty)]
+    rotated = [np.einsum("bij,bi->bj", vectors, part) for part in parts]
+    along = -(trust * rotated[0] + rotated[1]) / (ridge + trust * values)
     step: Floats = np.einsum("bij,bj->bi", vectors, along)
     return step.T.reshape(-1) if blocks > 1 else step[0]
 
 
 def _matrices(query: ScalingGradient, values: Floats) -> Floats:
-    """Put the curvature into symmetric matrices: one of all parameters, or one of two a class."""
+    """The Hessian as symmetric matrices: one of all parameters, or one of two parameters per class."""
     size = len(query.parameters)
-    if size <= FULL:
+    if size <= MAX_FULL_HESSIAN:
         whole = np.zeros((size, size))
         whole[query.pairs] = values
         return (whole + whole.T - np.diag(np.diag(whole)))[None]

@@ -1,6 +1,7 @@
-"""OneShotTemperature: the pooled optimum of temperature scaling from a single message.
+"""Temperatures from a single message.
 
-BoundedTemperature: the temperature at which clients' verdicts cancel, each of them bounded by construction.
+`OneShotTemperature` sums gradients of the log-likelihood, which finds the pooled optimum. `BoundedTemperature` sums one
+bounded score per client, which needs no guess of how much a client may add where whole clients are hidden.
 """
 
 from __future__ import annotations
@@ -26,24 +27,47 @@ from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 
-_GUESS = 0.05  # how far off a root read off a curve may be, in ln b, for want of points
-DROWNED: Final = "nothing was changed: at T = 1 the slope does not stand out from the noise"
+_CURVE_ERROR = 0.05  # standard error of a root in ln b that comes from having few points
+NOT_SIGNIFICANT: Final = "nothing was changed: at T = 1 the gradient does not differ significantly from zero"
 _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole clients
 
 
 @final
 @dataclass(frozen=True)
 class OneShotTemperature(Method[Temperature]):
-    """Find the temperature at which the summed slope of the log-likelihood is zero.
+    """Temperature at which the summed gradient of the log-likelihood is zero: the pooled optimum.
 
-    Clients send the slope at `points` inverse temperatures; the server fits a curve in their logarithm, as simple as
-    the noise suggests, and takes its root. `refinements` more questions ask for the slope and its growth there and take
-    Newton's steps, within the two points of the curve between which it crosses zero: without noise that is the pooled
-    optimum, with noise each step is taken as far as it is known better than what it starts from.
+    Clients send the gradient at `points` inverse temperatures; the server fits a curve in their logarithm, as simple as
+    the noise suggests, and takes its root. Each refinement is one more query for the gradient and its derivative at the
+    current root, and a Newton step between the two points of the curve where it crosses zero. Without noise that is the
+    pooled optimum; with noise each step is weighted by how precisely it is known.
 
-    Where the slope at T = 1 is within `doubt` standard deviations of the noise, the model is left as it is, with a
-    warning. `breadth` is how many times the square root of `typical_records`, a public guess at a client's size, a
-    client may add; `weight` is this method's share of a pipeline's budget.
+    Parameters
+    ----------
+    points
+        Number of temperatures of the first message.
+    lowest, highest
+        Range of these temperatures.
+    reach
+        Bound to which a record's gradient is clipped.
+    refinements
+        Number of further messages.
+    typical_records
+        A public guess at a client's number of records, for clipping whole clients.
+    breadth
+        A client may add this many times the square root of `typical_records`.
+    doubt
+        z-threshold: where the gradient at T = 1 is within this many standard errors of zero, T stays 1, with a warning.
+    weight
+        The method's part of a pipeline's budget.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(temperature=2.0, records=20_000)
+    >>> method = fc.OneShotTemperature(refinements=2)
+    >>> round(fc.run(method, fc.InProcess(federation), fc.SecAgg()).artifact.temperature, 1)
+    2.0
     """
 
     points: int = 8
@@ -58,78 +82,98 @@ class OneShotTemperature(Method[Temperature]):
 
     def __post_init__(self) -> None:
         if self.points < 4 or not 0 < self.lowest < self.highest or self.refinements < 0 or not self.breadth > 0:
-            raise InputError("Expected at least 4 points on a range of temperatures above 0, found others.")
+            raise InputError(f"Expected at least 4 points, 0 < lowest < highest and breadth above 0, found {self}.")
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
-        """Ask for the curve, find its root, perhaps look closer."""
         grid = np.linspace(log(1 / self.highest), log(1 / self.lowest), self.points)
         clip = self.breadth * sqrt(self.points * self.typical_records) / self.reach
         answer = yield TemperatureCurve(tuple(np.exp(grid).tolist()), self.reach, clip, self.weight)
-        slopes, noise = answer["slope"], float(answer.variance("slope")[0])
+        gradients, noise = answer["slope"], float(answer.variance("slope")[0])
         middle = 0.0 if grid[0] <= 0 <= grid[-1] else float(grid.mean())
-        root = noisy_root(grid, slopes, noise, middle)
-        found = _Known(root, _bracket(grid, slopes, noise, root), noise / 2)
+        start = noisy_root(grid, gradients, noise, middle)
+        root = _Root(start, _bracket(grid, gradients, noise, start), noise / 2)
         for _ in range(self.refinements):
-            query = TemperatureSlope(exp(found.place), self.reach, schema.classes, self.typical_records, self.weight)
-            found = found.after(query, (yield query))
-        drowned = grid[0] <= 0 <= grid[-1] and not significant_at_one(grid, slopes, noise, self.doubt)
-        return Temperature(1.0, DROWNED) if drowned else Temperature(exp(-found.place))
+            query = TemperatureSlope(exp(root.place), self.reach, schema.classes, self.typical_records, self.weight)
+            root = root.refined(query, (yield query))
+        if grid[0] <= 0 <= grid[-1] and not significant_at_one(grid, gradients, noise, self.doubt):
+            return Temperature(1.0, NOT_SIGNIFICANT)
+        return Temperature(exp(-root.place))
 
 
 @final
 @dataclass(frozen=True)
-class _Known:
-    """Where the root of the slope is thought to be, in ln b, between what, and how noisy the slope was that says so."""
+class _Root:
+    """An estimate of the gradient's root in ln b, its bracket, and the noise of the gradient that it rests on."""
 
     place: float
-    between: tuple[float, float]
-    noise: float  # variance, in the slope's units
+    bracket: tuple[float, float]
+    noise: float  # variance, in the gradient's units
 
-    def after(self, query: TemperatureSlope, answer: Answer) -> _Known:
-        """Take Newton's step as far as the slope heard now is better known than the one before."""
-        slope, noise = float(answer["slope"][0]), float(answer.variance("slope")[0])
-        growth = float(answer["bend"][0]) / (query.inverse * query.reach)  # of the slope with ln b
-        if growth <= 3 * sqrt(float(answer.variance("bend")[0])) / (query.inverse * query.reach):
+    def refined(self, query: TemperatureSlope, answer: Answer) -> _Root:
+        """Take Newton's step, weighted by how precisely the gradient is known now and was before."""
+        gradient, noise = float(answer["slope"][0]), float(answer.variance("slope")[0])
+        derivative = float(answer["bend"][0]) / (query.inverse * query.reach)  # of the gradient in ln b
+        if derivative <= 3 * sqrt(float(answer.variance("bend")[0])) / (query.inverse * query.reach):
             return self
-        before = self.noise + _GUESS * growth * _GUESS * growth
-        if not 0 < before < inf:  # a bend whose square floats cannot hold says nothing about a step
+        before = self.noise + _CURVE_ERROR * derivative * _CURVE_ERROR * derivative
+        if not 0 < before < inf:  # the square of the derivative overflowed
             return self
         gain = before / (before + noise)
-        low, high = (self.place, self.between[1]) if slope < 0 else (self.between[0], self.place)
-        aim = self.place - gain * slope / growth
+        low, high = (self.place, self.bracket[1]) if gradient < 0 else (self.bracket[0], self.place)
+        aim = self.place - gain * gradient / derivative
         place = aim if low <= aim <= high else (low + high) / 2
-        return _Known(place, (low, high) if noise == 0 else self.between, gain * noise)
+        return _Root(place, (low, high) if noise == 0 else self.bracket, gain * noise)
 
 
-def _bracket(grid: Floats, slopes: Floats, noise: float, root: float) -> tuple[float, float]:
-    """Say between what the root lies: where exact slopes change sign, or an eighth of a noisy grid to either side.
+def _bracket(grid: Floats, gradients: Floats, noise: float, root: float) -> tuple[float, float]:
+    """An interval for the root: where exact gradients change sign, or an eighth of a noisy grid to either side.
 
-    Beyond an end of the grid there is half of the grid more.
+    Beyond an end of the grid it is half of the grid wider.
     """
     length = float(grid[-1] - grid[0])
     if noise > 0:
         return root - length / 8, root + length / 8
-    falling, rising = grid[slopes < 0], grid[slopes >= 0]
-    low = float(falling[-1]) if falling.size else float(grid[0]) - length / 2
-    return low, float(rising[0]) if rising.size else float(grid[-1]) + length / 2
+    negative, positive = grid[gradients < 0], grid[gradients >= 0]
+    low = float(negative[-1]) if negative.size else float(grid[0]) - length / 2
+    return low, float(positive[0]) if positive.size else float(grid[-1]) + length / 2
 
 
-_LEAN: Final = 4 / 3  # times the doubt that a call for a sharper model has to stand out by
+_SHARPENING_FACTOR: Final = 4 / 3  # of the z-threshold, for a temperature below 1
 
 
 @final
 @dataclass(frozen=True)
 class BoundedTemperature(Method[Temperature]):
-    """Find the temperature for whole clients' privacy: as many clients find the model too sharp there as too soft.
+    """Temperature at which clients' bounded scores sum to zero; for the privacy of whole clients.
 
-    `OneShotTemperature` sums slopes, so whoever hides whole clients has to guess how large a client's sum may be, and a
-    few loud clients set the noise for all. Here a client says at each of `points` temperatures by how many standard
-    deviations its labels speak against the model, between -1 and 1, and one release of bounded numbers is enough. With
-    exact sums it is near the pooled optimum, not at it: the price is a small bias where clients are few and tiny.
+    `OneShotTemperature` sums gradients, so hiding whole clients takes a guess at how large a client's sum may be, and a
+    few large clients determine the noise for all. Here each client sends, at each of `points` temperatures, a score
+    between -1 and 1: by how many standard deviations its labels contradict the classifier at that temperature. One
+    release of bounded numbers is enough. With exact sums the result is near the pooled optimum, not at it: there is a
+    small bias where clients are few and tiny.
 
-    Where the vote may as well turn at T = 1, within `doubt` standard deviations of the noise, the model is left as it
-    is, with a warning. Votes of small clients lean toward sharper models, so that has to stand out more. `cut` and
-    `quiet` are those of `TemperatureScores`; `weight` is this method's share of a pipeline's budget.
+    Parameters
+    ----------
+    points
+        Number of temperatures.
+    lowest, highest
+        Range of these temperatures, around 1.
+    cut, quiet
+        As for `TemperatureScores`: the bound of a record's score, and the variance added to a client's.
+    doubt
+        z-threshold: where the sum at T = 1 is within this many standard errors of zero, T stays 1, with a warning.
+        Scores of small clients are biased toward sharper models, so a temperature below 1 needs four thirds of it.
+    weight
+        The method's part of a pipeline's budget.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(temperature=2.0, clients=500, records=50_000)
+    >>> runtime = fc.InProcess(federation)
+    >>> result = fc.run(fc.BoundedTemperature(), runtime, fc.UserGaussian(1.0, 1e-5), randomness=fc.Simulated(0))
+    >>> round(result.artifact.temperature, 1)
+    2.0
     """
 
     points: int = 8
@@ -142,10 +186,11 @@ class BoundedTemperature(Method[Temperature]):
 
     def __post_init__(self) -> None:
         if self.points < 4 or not 0 < self.lowest < 1 < self.highest or not self.doubt >= 0:
-            raise InputError("Expected at least 4 points on a range of temperatures around 1, and no negative doubt.")
+            raise InputError(
+                f"Expected at least 4 points, 0 < lowest < 1 < highest and doubt of at least 0, found {self}."
+            )
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
-        """Ask once, and find where the sum of verdicts crosses zero."""
         grid = np.linspace(log(1 / self.highest), log(1 / self.lowest), self.points)
         query = TemperatureScores(tuple(np.exp(grid).tolist()), self.cut, self.quiet, self.weight)
         answer = yield query
@@ -156,6 +201,6 @@ class BoundedTemperature(Method[Temperature]):
             root = sums.posterior_root(-PRIOR_LOG_TEMPERATURE, PRIOR_DEVIATION)
         else:
             root = noisy_root(grid, scores, noise, 0.0)
-        z = self.doubt * (_LEAN if root > 0 else 1.0)
+        z = self.doubt * (_SHARPENING_FACTOR if root > 0 else 1.0)
         clear = sums.root_differs_from(0.0, z) if sums.plausible else significant_at_one(grid, scores, noise, z)
-        return Temperature(exp(-root)) if clear else Temperature(1.0, DROWNED)
+        return Temperature(exp(-root)) if clear else Temperature(1.0, NOT_SIGNIFICANT)

@@ -24,8 +24,8 @@ _AT_ONCE = 1 << 15  # logits: what is worked on stays in cache
 _CELLS = 1 << 20  # of rows at a time
 _LARGEST = 1e6  # parameters beyond would leave floating point
 _WITHIN = 1 - 1e-12  # rounding must not carry a row beyond its bound
-WORST: Final = 30.0  # a record's log loss counts for no more
-FULL: Final = 64  # parameters up to which all their curvature is sent
+MAX_LOSS: Final = 30.0  # a record's log loss counts for no more
+MAX_FULL_HESSIAN: Final = 64  # parameters up to which all their curvature is sent
 
 
 @final
@@ -36,7 +36,7 @@ class ScalingGradient(RecordQuery):
     A record's gradient is cut to the L2 norm `reach` and divided by it; its curvature likewise by the square of it. So
     both blocks have L2 = 1, attained by any record that is cut, Linf = 1 and L1 = sqrt(size). Up to 64 parameters the
     curvature is the upper triangle of a matrix; beyond, the three numbers of each class's factor and shift. The loss is
-    cut at `WORST` and divided by it: every norm is 1, attained by a record that is certain and wrong.
+    cut at `MAX_LOSS` and divided by it: every norm is 1, attained by a record that is certain and wrong.
     """
 
     family: Family
@@ -53,7 +53,7 @@ class ScalingGradient(RecordQuery):
     def pairs(self) -> tuple[Ints, Ints]:
         """List the pairs of parameters whose curvature is sent."""
         size = len(self.parameters)
-        if size <= FULL:
+        if size <= MAX_FULL_HESSIAN:
             rows, columns = np.triu_indices(size)
             return rows, columns
         first, second = np.arange(size // 2), np.arange(size // 2, size)
@@ -63,7 +63,7 @@ class ScalingGradient(RecordQuery):
     def blocks(self) -> Mapping[str, Block]:
         """One cell a parameter, one a pair."""
         size = len(self.parameters)
-        pairs = size * (size + 1) // 2 if size <= FULL else size // 2 * 3
+        pairs = size * (size + 1) // 2 if size <= MAX_FULL_HESSIAN else size // 2 * 3
         return {
             "gradient": Block((size,), Bound(sqrt(size), 1.0, 1.0)),
             "curvature": Block((pairs,), Bound(sqrt(pairs), 1.0, 1.0), weight=0.25),
@@ -97,7 +97,7 @@ class ScalingGradient(RecordQuery):
     def _rows(self, records: Records) -> Floats:
         here = self._derivatives(records)
         gradient = here.gradient.T
-        if gradient.shape[1] <= FULL:
+        if gradient.shape[1] <= MAX_FULL_HESSIAN:
             curvature = here.curvature()[self.pairs].T
         else:
             curvature = here.curvature_by_class.reshape(-1, len(records)).T
@@ -108,7 +108,7 @@ class ScalingGradient(RecordQuery):
     def _sum(self, here: Derivatives) -> Floats:
         gradient = here.gradient
         pulled = gradient @ _share(np.sqrt(np.einsum("ij,ij->j", gradient, gradient)), self.reach)
-        if len(gradient) <= FULL:
+        if len(gradient) <= MAX_FULL_HESSIAN:
             bent = here.summed_curvature(_share(here.curvature_norms(), self.reach**2))[self.pairs]
         else:
             by_class = here.curvature_by_class.reshape(-1, gradient.shape[1])
@@ -129,7 +129,7 @@ def _share(norms: Floats, reach: float) -> Floats:
 
 def _loss(here: Derivatives) -> Floats:
     """Cut each record's loss to what it may count."""
-    cut: Floats = np.minimum(here.loss / WORST, 1.0)
+    cut: Floats = np.minimum(here.loss / MAX_LOSS, 1.0)
     return cut
 
 
