@@ -93,7 +93,7 @@ class Auto(Method[Calibrator]):
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         stages = self.stages(schema)
         if not stages:
-            return Identity(f"no query was sent: too few clients ({schema.clients}) for epsilon = {self.epsilon}")
+            return Identity(f"no query was sent: {schema.clients} clients are too few for epsilon = {self.epsilon}")
         clip = yield from self._clip(schema)
         found: Calibrator = Identity()
         for stage in stages:

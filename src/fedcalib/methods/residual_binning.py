@@ -158,7 +158,7 @@ class ResidualBinning(Method[Calibrator]):
         found = self.sharing.offsets(answer["residual"], spread, noise)
         table = np.clip(np.nan_to_num(found), -self.cap, self.cap)
         if np.abs(table).max(initial=0.0) < _MIN_SHIFT:
-            return Identity("no offset differs significantly from zero")
+            return Identity("no offset is larger than sampling and noise explain")
         rows = np.broadcast_to(table, (schema.classes, self.cells))
         return LogitOffsets(tuple(map(tuple, rows.tolist())), self.reach)
 
@@ -233,5 +233,5 @@ class ClassShifts(Method[Calibrator]):
         found = shifts(answer["residual"], answer["curvature"], noise[0], noise[1], schema.classes)
         table = np.clip(np.nan_to_num(found), -self.cap, self.cap)
         if np.abs(table).max(initial=0.0) < _MIN_SHIFT:
-            return Identity("no shift differs significantly from zero")
+            return Identity("no shift is larger than sampling and noise explain")
         return LogitShifts(tuple(map(tuple, table.tolist())), self.reach)

@@ -28,7 +28,7 @@ from fedcalib.records import Schema
 from fedcalib.types import Floats
 
 _CURVE_ERROR = 0.05  # standard error of a root in ln b that comes from having few points
-NOT_SIGNIFICANT: Final = "nothing was changed: at T = 1 the gradient does not differ significantly from zero"
+NOT_SIGNIFICANT: Final = "nothing was changed: at T = 1 noise may explain all of the gradient"
 _TYPICAL_RECORDS = 50.0  # a public guess at a client's size, for clipping whole clients
 
 
