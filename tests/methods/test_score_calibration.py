@@ -103,7 +103,7 @@ def test_a_spike_of_equal_scores_makes_no_empty_bucket_and_gets_its_own_rate(pri
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(InputError, match="buckets"):
         fc.QuantileBinning(buckets=0)
-    with pytest.raises(InputError, match="recounting"):
+    with pytest.raises(InputError, match="fraction `recount`"):
         fc.QuantileBinning(recount=0.5)
     with pytest.raises(InputError, match="levels"):
         fc.BinaryBBQ(levels=0)

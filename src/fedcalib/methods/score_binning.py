@@ -67,7 +67,7 @@ class QuantileBinning(ScoreCalibration):
         check_buckets(self.buckets)
         if not 0 <= self.recount < 1 or (self.recount > 0 and self.buckets is None):
             raise InputError(
-                "Expected recount from 0 to below 1, and buckets where it is above 0, "
+                "Expected the fraction `recount` from 0 to below 1, and `buckets` where it is above 0, "
                 f"found {self.recount} and {self.buckets}."
             )
         if not self.smoothing >= 0:
