@@ -55,7 +55,8 @@ class ClassShares(Method[LabelShares]):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> shares = fc.run(fc.ClassShares(), fc.InProcess(fc.Federation.simulated(classes=2)), fc.SecAgg()).artifact
+    >>> runtime = fc.InProcess(fc.Federation.simulated(classes=2))
+    >>> shares = fc.run(fc.methods.ClassShares(), runtime, fc.SecAgg()).artifact
     >>> [round(share, 1) for share in shares.shares]
     [0.5, 0.5]
     """
@@ -78,7 +79,8 @@ class ConfusionOf(Method[Confusion]):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> confusion = fc.run(fc.ConfusionOf(), fc.InProcess(fc.Federation.simulated(classes=2)), fc.SecAgg()).artifact
+    >>> runtime = fc.InProcess(fc.Federation.simulated(classes=2))
+    >>> confusion = fc.run(fc.methods.ConfusionOf(), runtime, fc.SecAgg()).artifact
     >>> [len(row) for row in confusion.counts]
     [2, 2]
     """
@@ -111,7 +113,7 @@ class BBSE(Method[LabelShift]):
     --------
     >>> import fedcalib as fc
     >>> source = fc.Federation.simulated(classes=2, records=5000)
-    >>> confusion = fc.run(fc.ConfusionOf(), fc.InProcess(source), fc.SecAgg()).artifact
+    >>> confusion = fc.run(fc.methods.ConfusionOf(), fc.InProcess(source), fc.SecAgg()).artifact
     >>> target = source.where((source.records.labels == 1) | (source.owner < 3))  # fewer records of class 0
     >>> shift = fc.run(fc.BBSE(confusion), fc.InProcess(target), fc.SecAgg()).artifact
     >>> round(shift.own[1], 2), round(float(target.records.labels.mean()), 2)
@@ -179,7 +181,7 @@ class CBPE(Method[Measured]):
     --------
     >>> import fedcalib as fc
     >>> federation = fc.Federation.simulated(temperature=1.0)  # calibrated
-    >>> accuracy = fc.run(fc.CBPE(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> accuracy = fc.run(fc.methods.CBPE(), fc.InProcess(federation), fc.SecAgg()).artifact
     >>> round(accuracy.value, 2), round(fc.metrics.accuracy(federation.records.probs, federation.records.labels), 2)
     (0.75, 0.74)
     """

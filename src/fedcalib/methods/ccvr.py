@@ -183,7 +183,7 @@ class FeatureGaussians(Method[ClassGaussians]):
     --------
     >>> import fedcalib as fc
     >>> from fedcalib.artifacts.networks import Representation
-    >>> method = fc.FeatureGaussians(radius=50.0, representation=Representation(column=None))
+    >>> method = fc.methods.FeatureGaussians(radius=50.0, representation=Representation(column=None))
     >>> gaussians = fc.run(method, fc.InProcess(fc.Federation.simulated(classes=3)), fc.SecAgg()).artifact
     >>> gaussians.means.shape, int(gaussians.counts.sum())
     ((3, 3), 2000)
@@ -227,7 +227,7 @@ class CCVR(Method[Head]):
     >>> import fedcalib as fc
     >>> from fedcalib.artifacts.networks import Representation
     >>> from fedcalib.methods.ccvr import ClosedForm
-    >>> method = fc.CCVR(fit=ClosedForm(), representation=Representation(column=None))
+    >>> method = fc.methods.CCVR(fit=ClosedForm(), representation=Representation(column=None))
     >>> fc.run(method, fc.InProcess(fc.Federation.simulated(classes=3)), fc.SecAgg()).artifact.matrix.shape
     (3, 3)
     """

@@ -31,7 +31,7 @@ class Together(Method[tuple[Any, ...]]):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> method = fc.Together((fc.FedBin(), fc.FederatedMetrics()))
+    >>> method = fc.methods.Together((fc.FedBin(), fc.FederatedMetrics()))
     >>> result = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg())
     >>> len(result.plan.queries), [type(artifact).__name__ for artifact in result.artifact]
     (1, ['Steps', 'MetricsReport'])
@@ -65,7 +65,7 @@ class Pipeline(Method[Calibrator]):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> method = fc.Pipeline((fc.OneShotTemperature(), fc.FedBin(bins=5)))
+    >>> method = fc.methods.Pipeline((fc.OneShotTemperature(), fc.FedBin(bins=5)))
     >>> calibrator = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
     >>> [type(stage).__name__ for stage in calibrator.stages]
     ['Temperature', 'Steps']
@@ -105,7 +105,7 @@ class Averaged(Method[Calibrator]):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> method = fc.Averaged((fc.OneShotTemperature(), fc.FedBin()))
+    >>> method = fc.methods.Averaged((fc.OneShotTemperature(), fc.FedBin()))
     >>> fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact.weights
     (0.5, 0.5)
     """
@@ -140,7 +140,8 @@ class FitAndMeasure(Method[Fitted]):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fitted = fc.run(fc.FitAndMeasure(fc.FedBin()), fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
+    >>> method = fc.methods.FitAndMeasure(fc.FedBin())
+    >>> fitted = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
     >>> round(fitted.before.ece.value, 2), round(fitted.after.ece.value, 2)
     (0.12, 0.02)
     """

@@ -96,7 +96,7 @@ class NLLT(Method[Temperature]):
     --------
     >>> import fedcalib as fc
     >>> federation = fc.Federation.simulated(temperature=2.0, records=20_000)
-    >>> method = fc.NLLT(search=fc.GoldenSection(steps=10))
+    >>> method = fc.methods.NLLT(search=fc.search.GoldenSection(steps=10))
     >>> round(fc.run(method, fc.InProcess(federation), fc.SecAgg()).artifact.temperature, 1)
     2.0
     """
@@ -141,7 +141,7 @@ class ECET(Method[Temperature]):
     --------
     >>> import fedcalib as fc
     >>> federation = fc.Federation.simulated(temperature=2.0, records=20_000)
-    >>> 1.5 < fc.run(fc.ECET(), fc.InProcess(federation), fc.SecAgg()).artifact.temperature < 2.5
+    >>> 1.5 < fc.run(fc.methods.ECET(), fc.InProcess(federation), fc.SecAgg()).artifact.temperature < 2.5
     True
     """
 
@@ -180,7 +180,7 @@ class SourceBinning(Method[TopLabelSteps]):
     >>> import fedcalib as fc
     >>> from fedcalib.metrics import ece
     >>> records = (federation := fc.Federation.simulated()).records
-    >>> calibrator = fc.run(fc.SourceBinning(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> calibrator = fc.run(fc.methods.SourceBinning(), fc.InProcess(federation), fc.SecAgg()).artifact
     >>> [round(ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
     [0.12, 0.0]
     """
@@ -271,7 +271,7 @@ class DomainTemperatures(Method[TemperatureByDomain]):
     >>> parts = [fc.Federation.simulated(temperature=t, records=20_000, clients=1).records for t in (1.5, 3.0)]
     >>> clients = [fc.Records.of_logits(p.given, p.labels, domain=np.full(len(p), k)) for k, p in enumerate(parts)]
     >>> runtime = fc.InProcess(fc.Federation.of([*clients, *clients]))
-    >>> found = fc.run(fc.DomainTemperatures(domains=2), runtime, fc.SecAgg()).artifact
+    >>> found = fc.run(fc.methods.DomainTemperatures(domains=2), runtime, fc.SecAgg()).artifact
     >>> [round(domain.temperature, 1) for domain in found.domains]
     [1.5, 2.9]
     """

@@ -52,7 +52,7 @@ class FedAvg(Method[Trained]):
     >>> import fedcalib as fc
     >>> from fedcalib.training import SoftmaxRegression
     >>> federation = fc.Federation.simulated(classes=3)
-    >>> method = fc.FedAvg(SoftmaxRegression(3, 3), rounds=2, column=None)
+    >>> method = fc.methods.FedAvg(SoftmaxRegression(3, 3), rounds=2, column=None)
     >>> trained = fc.run(method, fc.InProcess(federation), fc.SecAgg()).artifact
     >>> trained.weights.shape
     (12,)

@@ -63,7 +63,7 @@ class FLSWAG(Method[WeightPosterior]):
     --------
     >>> import fedcalib as fc
     >>> from fedcalib.training import SoftmaxRegression
-    >>> method = fc.FLSWAG(SoftmaxRegression(3, 3), column=None)
+    >>> method = fc.methods.FLSWAG(SoftmaxRegression(3, 3), column=None)
     >>> posterior = fc.run(method, fc.InProcess(fc.Federation.simulated(classes=3)), fc.SecAgg()).artifact
     >>> posterior.mean.shape, bool((posterior.precision > 0).all())
     ((12,), True)

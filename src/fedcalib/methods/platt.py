@@ -92,7 +92,7 @@ class BetaScaling(ScoreCalibration):
     >>> import fedcalib as fc
     >>> import numpy as np
     >>> federation = fc.Federation.simulated(classes=2, temperature=2.0, records=20_000)
-    >>> beta = fc.run(fc.BetaScaling(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> beta = fc.run(fc.methods.BetaScaling(), fc.InProcess(federation), fc.SecAgg()).artifact
     >>> beta(np.array([0.1, 0.9])).round(1)  # scores were over-confident
     array([0.3, 0.8])
     """

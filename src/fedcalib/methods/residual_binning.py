@@ -43,7 +43,7 @@ class ClassWise(Sharing):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fc.ResidualBinning(sharing=fc.ClassWise()) == fc.ResidualBinning()
+    >>> fc.methods.ResidualBinning(sharing=fc.methods.ClassWise()) == fc.methods.ResidualBinning()
     True
     """
 
@@ -59,7 +59,8 @@ class Pooled(Sharing):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> plan = fc.Plan.of(fc.ResidualBinning(sharing=fc.Pooled()), fc.Schema(classes=10, clients=5))
+    >>> method = fc.methods.ResidualBinning(sharing=fc.methods.Pooled())
+    >>> plan = fc.method.Plan.of(method, fc.Schema(classes=10, clients=5))
     >>> plan.queries[0].size  # instead of ten times as many
     32
     """
@@ -78,7 +79,7 @@ class TwoLevel(Sharing):
     Examples
     --------
     >>> import fedcalib as fc
-    >>> method = fc.ResidualBinning(sharing=fc.TwoLevel())
+    >>> method = fc.methods.ResidualBinning(sharing=fc.methods.TwoLevel())
     >>> calibrator = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
     >>> type(calibrator).__name__
     'LogitOffsets'
@@ -122,7 +123,7 @@ class ResidualBinning(Method[Calibrator]):
     >>> import fedcalib as fc
     >>> from fedcalib.metrics import classwise_ece
     >>> records = (federation := fc.Federation.simulated()).records
-    >>> calibrator = fc.run(fc.ResidualBinning(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> calibrator = fc.run(fc.methods.ResidualBinning(), fc.InProcess(federation), fc.SecAgg()).artifact
     >>> [round(classwise_ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
     [0.08, 0.05]
     """
@@ -200,7 +201,7 @@ class ClassShifts(Method[Calibrator]):
     >>> import fedcalib as fc
     >>> from fedcalib.metrics import classwise_ece
     >>> records = (federation := fc.Federation.simulated()).records
-    >>> calibrator = fc.run(fc.ClassShifts(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> calibrator = fc.run(fc.methods.ClassShifts(), fc.InProcess(federation), fc.SecAgg()).artifact
     >>> [round(classwise_ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
     [0.08, 0.05]
     """

@@ -100,7 +100,7 @@ class RidgeVector(RidgeScaling):
     >>> import fedcalib as fc
     >>> from fedcalib.metrics import classwise_ece
     >>> records = (federation := fc.Federation.simulated()).records
-    >>> calibrator = fc.run(fc.RidgeVector(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> calibrator = fc.run(fc.methods.RidgeVector(), fc.InProcess(federation), fc.SecAgg()).artifact
     >>> [round(classwise_ece(probs, records.labels), 2) for probs in (records.probs, calibrator(records.probs))]
     [0.08, 0.03]
     """
@@ -123,7 +123,7 @@ class RidgeOPVector(RidgeScaling):
     --------
     >>> import fedcalib as fc
     >>> records = (federation := fc.Federation.simulated()).records
-    >>> calibrator = fc.run(fc.RidgeOPVector(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> calibrator = fc.run(fc.methods.RidgeOPVector(), fc.InProcess(federation), fc.SecAgg()).artifact
     >>> bool((calibrator(records.probs).argmax(axis=1) == records.probs.argmax(axis=1)).all())  # the top class stays
     True
     """
