@@ -9,13 +9,12 @@ to reveal).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import numpy as np
 
-from fedcalib import wire
 from fedcalib.errors import InputError, PolicyError
 from fedcalib.secagg.crypto import (
     SECRET_SIZE,
@@ -44,7 +43,7 @@ from fedcalib.secagg.messages import (
     Unmasking,
 )
 from fedcalib.secagg.roster import binding_of, require_neighbourhood, require_overall, root_of, roster_hash, seed_hash
-from fedcalib.secagg.setup import SIGNATURE_SIZE, Directory, NeighbourGraph, SetupPlan, SigningIdentity, Slot
+from fedcalib.secagg.setup import SIGNATURE_SIZE, Directory, NeighbourGraph, SetupPlan, SigningIdentity, Slot, Written
 from fedcalib.types import Words
 
 
@@ -130,22 +129,14 @@ class AnsweredStep:
 
 @final
 @dataclass(frozen=True)
-class ClientState:
-    """Everything that a client needs after a restart, except its identity."""
+class ClientState(Written):
+    """Everything that a client needs after a restart, except its identity; only its owner may read the file."""
 
     kind: ClassVar[str] = "secagg.client_state"
 
     name: str
     session: SetupState | None = None
     history: tuple[AnsweredStep, ...] = ()
-
-    def to_json(self) -> str:
-        """Write the state as JSON text; it holds secrets, so only its owner may read the file."""
-        return wire.dumps_as(self.kind, self)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        return wire.loads_as(cls.kind, cls, text)
 
 
 def check_turn(history: Sequence[AnsweredStep], slot: Slot, renewed: bool) -> None:
@@ -368,13 +359,7 @@ def check_confirmations(
 
 def reveal(circle: Neighbourhood, slot: int, progress: SlotProgress, alive: Set[int]) -> tuple[bytes, bytes]:
     """The seed shares of the survivors and the key shares of the lost members, each in ascending order of places."""
-    seeds = dict(_seeds(circle, slot, progress.held, alive))
+    seeds = {held.place: held.seed for held in progress.held if held.place in alive}
+    seeds[circle.place] = circle.own[slot]
     keys = [held.key for held in progress.held if held.place not in alive]
     return b"".join(seeds[place] for place in sorted(seeds)), b"".join(keys)
-
-
-def _seeds(
-    circle: Neighbourhood, slot: int, held: Sequence[HeldShares], alive: Set[int]
-) -> Iterator[tuple[int, bytes]]:
-    yield circle.place, circle.own[slot]
-    yield from ((shares.place, shares.seed) for shares in held if shares.place in alive)

@@ -6,19 +6,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from fedcalib import wire
 from fedcalib.errors import InputError, TooFewClients, WireError
 from fedcalib.secagg.client_steps import check_advert
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import BOX_SIZE, Advert, MaskRequest, RosterView, SealedShares
 from fedcalib.secagg.roster import Roster
 from fedcalib.secagg.round import Round, RoundState
-from fedcalib.secagg.setup import Directory, SetupPlan
+from fedcalib.secagg.setup import Directory, SetupPlan, Written
 
 
 @final
 @dataclass(frozen=True)
-class ServerState:
+class ServerState(Written):
     """A server as it is saved; the field names are the saved format."""
 
     kind: ClassVar[str] = "secagg.server_state"
@@ -134,12 +133,12 @@ class Server:
             shared=self._shared,
             rounds=rounds,
         )
-        return wire.dumps_as(state.kind, state)
+        return state.to_json()
 
     @classmethod
     def from_json(cls, text: str | bytes, directory: Directory) -> Server:
         """Continue from a saved state."""
-        state = wire.loads_as(ServerState.kind, ServerState, text)
+        state = ServerState.from_json(text)
         server = cls(state.plan, directory)
         server._adverts = {advert.name: advert for advert in state.adverts}
         server._sealed = {sealed.place: sealed for sealed in state.sealed}

@@ -33,10 +33,22 @@ from fedcalib.errors import FedcalibError, InputError, PolicyError, WireError
 from fedcalib.secagg.crypto import ProtocolError, digest, keystream
 
 
-class Message(ABC):
-    """A frozen dataclass that travels as JSON text and refuses fields that cannot be right."""
+class Written(ABC):
+    """A frozen dataclass that is written as JSON text under the name of its kind."""
 
     kind: ClassVar[str]
+
+    def to_json(self) -> str:
+        return wire.dumps_as(self.kind, self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read a value of this kind from JSON text."""
+        return wire.loads_as(cls.kind, cls, text)
+
+
+class Message(Written):
+    """What travels, and refuses fields that cannot be right."""
 
     def __post_init__(self) -> None:
         self.check()
@@ -44,14 +56,6 @@ class Message(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise WireError for fields that no honest sender would write."""
-
-    def to_json(self) -> str:
-        return wire.dumps_as(self.kind, self)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Read a message of this kind from JSON text."""
-        return wire.loads_as(cls.kind, cls, text)
 
 
 def require(condition: bool, expected: str, found: str) -> None:
@@ -88,17 +92,16 @@ def degree(clients: int, quorum: Fraction) -> int:
         return max(clients - 1, 0)
     for k in range(2, clients - 1, 2):
         needed = threshold(quorum, k + 1)
-        secret = (
-            clients * _hypergeometric_tail(clients - 1, int(CORRUPT_FRACTION * clients), k, needed)
-            <= MAX_LEAK_PROBABILITY
-        )
-        if (
-            secret
-            and clients * _hypergeometric_tail(clients - 1, int(DROPPED_FRACTION * clients), k, k - needed + 1)
-            <= MAX_ABORT_PROBABILITY
-        ):
+        if _in_any(clients, CORRUPT_FRACTION, k, needed) > MAX_LEAK_PROBABILITY:
+            continue
+        if _in_any(clients, DROPPED_FRACTION, k, k - needed + 1) <= MAX_ABORT_PROBABILITY:
             return k
     return clients - 1
+
+
+def _in_any(clients: int, marked: Fraction, k: int, least: int) -> Fraction:
+    """A bound on the probability that any client has at least `least` of the marked ones among k neighbours."""
+    return clients * _hypergeometric_tail(clients - 1, int(marked * clients), k, least)
 
 
 def _hypergeometric_tail(population: int, marked: int, sample: int, least: int) -> Fraction:
