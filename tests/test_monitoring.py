@@ -14,7 +14,7 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Identity, Mixture
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.workflows.monitor import Signal, Timeline, in_process, mixed, pooled, signals, together
+from fedcalib.workflows.drift import Signal, Timeline, in_process, mixed, pooled, signals, together
 
 
 def week(shift: float, n: int = 4000, seed: int = 0) -> fc.Federation:

@@ -19,7 +19,7 @@ from benchmarks.domain_shift.data import SHARED
 from benchmarks.domain_shift.run import HERE
 from fedcalib import metrics
 from fedcalib.types import Floats, Ints
-from fedcalib.workflows.monitor import in_process
+from fedcalib.workflows.drift import in_process
 
 WEEKS, RUNS, RATE = 13, 200, 0.01
 SIGNALS = ("gap", "confidence", "auc")

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from fedcalib.runtimes import InProcess as InProcess
     from fedcalib.runtimes import Replay as Replay
     from fedcalib.transcript import Transcript as Transcript
-    from fedcalib.workflows.monitor import Monitor as Monitor
+    from fedcalib.workflows.drift import Monitor as Monitor
 
 
 __version__ = "0.1.0"

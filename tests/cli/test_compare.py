@@ -11,8 +11,9 @@ import pytest
 import fedcalib as fc
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
-from fedcalib.workflows.compare import ByClient, ByRecord, Split, compare
-from fedcalib.workflows.comparison import Row, Side
+from fedcalib.workflows.compare import ByClient, ByRecord, Holdout, MethodComparison, compare
+from fedcalib.workflows.comparison import ComparisonResult, MethodRow
+from fedcalib.workflows.session import Data, Session
 from tests.cli.conftest import Shell, overconfident
 
 QUICK = "fed-bin,platt-scaling,one-shot-temperature"
@@ -129,7 +130,7 @@ def test_wrong_flags_are_explained(shell: Shell, scores: Path, flags: tuple[str,
 
 
 @pytest.mark.parametrize("split", [ByRecord(0.25), ByClient(0.25)])
-def test_no_record_is_on_both_sides(split: Split) -> None:
+def test_no_record_is_on_both_sides(split: Holdout) -> None:
     federation = three_classes()
     fitted, held = split.part(federation, 0)
     rows = [set(map(tuple, part.records.logits.tolist())) for part in (fitted, held)]
@@ -141,24 +142,25 @@ def test_no_record_is_on_both_sides(split: Split) -> None:
 
 
 def test_every_method_meets_the_same_splits() -> None:
-    methods = {"bin": fc.FedBin(), "finer": fc.FedBin(30), "nothing": fc.FedBin(1)}
-    standings = compare(methods, three_classes(), fc.Open(), repeats=2)
-    befores = [[trial.before for trial in standing.trials] for standing in standings]
-    assert befores[0] == befores[1] == befores[2]
-    assert befores[0][0] != befores[0][1]
+    methods = {"bin": fc.FedBin(), "same": fc.FedBin(), "finer": fc.FedBin(30)}
+    rows = {row.method: row.values for row in compare(three_classes(), methods, repeats=2).rows}
+    assert rows["bin"] == rows["same"] != rows["finer"]
+    assert rows["bin"]["nll"].low < rows["bin"]["nll"].high, "the splits differ"
 
 
 def test_a_split_that_leaves_nothing_is_explained() -> None:
     with pytest.raises(InputError, match="both sides"):
-        compare({"bin": fc.FedBin()}, three_classes(9, 1), fc.Open(), split=ByClient())
+        compare(three_classes(9, 1), {"bin": fc.FedBin()}, holdout=ByClient())
 
 
 def test_what_drowned_in_noise_comes_last_and_is_not_called_zero() -> None:
-    def row(name: str, error: float) -> Row:
-        return Row(name, {key: Measured(error) for key in ("cwece", "ece", "nll", "accuracy_change")})
+    def row(name: str, error: float) -> MethodRow:
+        return MethodRow(name, {key: Measured(error) for key in ("cwece", "ece", "nll", "accuracy_change")})
 
-    side = Side.of(row("none", 0.2), [row("drowned", math.nan), row("clear", 0.1)], {})
-    assert [found.method for found in side.rows] == ["clear", "drowned"]
-    assert side.to_json()["methods"][1]["cwece"] == {"value": None, "low": None, "high": None}
-    [table] = side.tables("")
+    comparison = MethodComparison(Data(None), {}, fc.Open(), fc.Everyone(), ByRecord(), Session())
+    rows = [row("drowned", math.nan), row("clear", 0.1)]
+    found: ComparisonResult = comparison._result(row("none", 0.2), rows, {}, "", simulation=True)
+    assert [one.method for one in found.rows] == ["clear", "drowned"]
+    assert found.to_json()["methods"][1]["cwece"] == {"value": None, "low": None, "high": None}
+    table, _ = found.tables()
     assert table.rows[2][:5] == ("drowned", "-", "-", "-", "-")

@@ -9,18 +9,18 @@ from typing import Annotated, Any, Final
 from typer import Option
 
 from fedcalib import registry
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cli import options
 from fedcalib.cli.request import participation, privacy_model, session
 from fedcalib.cli.voice import Voice
 from fedcalib.data import Columns
-from fedcalib.errors import InputError
+from fedcalib.errors import FedcalibError, InputError
+from fedcalib.method import Method
 from fedcalib.workflows import documents
-from fedcalib.workflows.compare import ByClient, ByRecord, Split
-from fedcalib.workflows.comparison import Side, entries
-from fedcalib.workflows.comparison_runs import Comparison
+from fedcalib.workflows.compare import ByClient, ByRecord, Holdout, MethodComparison
+from fedcalib.workflows.comparison import NAMES
 from fedcalib.workflows.session import Data
 
-NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
 _FIT = "Comparison"
 
 
@@ -31,7 +31,7 @@ class By(StrEnum):
     CLIENT = "client"
 
 
-_SPLITS: Final[dict[By, type[Split]]] = {By.RECORD: ByRecord, By.CLIENT: ByClient}
+_HOLDOUTS: Final[dict[By, type[Holdout]]] = {By.RECORD: ByRecord, By.CLIENT: ByClient}
 
 
 def compare(
@@ -80,42 +80,48 @@ def compare(
     voice = Voice(format_ is options.Format.JSON)
     if out is not None:
         documents.check_folder(out, NAMES)
-    columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)
     to_model = registry.takes(privacy, "clip")
-    comparison = Comparison(
-        chosen=entries(methods),
+    made, refused = _methods(methods, {"rounds": rounds, "clip": None if to_model else clip})
+    flags = {
+        "privacy": privacy, "epsilon": epsilon, "delta": delta, "clip": clip, "rounds": rounds,
+        "participation": participation_,
+    }  # fmt: skip
+    comparison = MethodComparison(
+        data=Data.of(files, Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)),
+        methods=made,
         privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None),
         participation=participation(participation_, rounds),
-        rounds=rounds,
-        clip=None if to_model else clip,
-        split=_SPLITS[split](holdout),
-        data=Data.of(files, columns),
+        holdout=_HOLDOUTS[split](holdout),
         session=session(None, state_, ledger, account, voice),
+        refused=refused,
+        facts={name: value for name, value in flags.items() if value is not None},
     )
-    told = {
-        "methods": methods, "privacy": privacy, "epsilon": epsilon, "delta": delta, "clip": clip, "rounds": rounds,
-        "split": str(split), "participation": participation_, "holdout": holdout,
-    }  # fmt: skip
-    side, said = comparison.spend(told) if spend else comparison.simulate(repeats, seed)
-    plain = {name: value for name, value in told.items() if value is not None}
-    about = {"simulation": not spend, "repeats": 1 if spend else repeats, "seed": None if spend else seed, **plain}
-    _tell(voice, side, {**about, "statement": said, "warnings": side.warnings()}, out)
-
-
-def _tell(voice: Voice, side: Side, about: dict[str, Any], out: Path | None) -> None:
-    document = {**about, **side.to_json()}
-    for warning in about["warnings"]:
+    done = comparison.spend() if spend else comparison.simulate(repeats, seed)
+    for warning in done.warnings:
         voice.warn(warning)
-    if out is not None:
-        document["files"] = _write(out, side, document, about)
-    mark = "Simulation" if about["simulation"] else "Measured privately"
-    tables = side.tables(f"{mark}, on records that were not fitted (held out by {about['split']})")
-    voice.result(document, [*tables, documents.facts_table("", {"privacy": about["statement"]})])
+    written = {} if out is None else {"files": done.save(out)}
+    voice.result({**done.to_json(), **written}, done.tables())
 
 
-def _write(out: Path, side: Side, document: dict[str, Any], about: dict[str, Any]) -> dict[str, str]:
-    shown = {name: value for name, value in about.items() if name not in ("warnings", "statement")}
-    page = side.page(about["statement"], about["simulation"], about["warnings"], shown)
-    contents = dict(zip(NAMES, (documents.text(document).encode(), page, side.picture().png), strict=True))
-    documents.write_all(out, contents)
-    return {Path(name).suffix[1:]: str(out / name) for name in contents}
+def _methods(words: str | None, facts: dict[str, Any]) -> tuple[dict[str, Method[Calibrator]], dict[str, str]]:
+    """Make the methods that were named, or all; those that cannot be made are refused with the reason."""
+    made, refused = {}, {}
+    for entry in _entries(words):
+        known = {name: value for name, value in facts.items() if value is not None and name in entry.options}
+        try:
+            made[entry.word] = entry.build(known)
+        except FedcalibError as error:
+            refused[entry.word] = str(error)
+    return made, refused
+
+
+def _entries(words: str | None) -> tuple[registry.Registered, ...]:
+    known = {entry.word: entry for entry in registry.choices("method")}
+    if words is None:
+        return tuple(known.values())
+    wanted = [word.strip() for word in words.split(",") if word.strip()]
+    if wrong := [word for word in wanted if word not in known]:
+        raise InputError(f"Expected --methods with some of {', '.join(known)}, found '{wrong[0]}'.")
+    if not wanted:
+        raise InputError("Expected --methods with at least one method, found none.")
+    return tuple(known[word] for word in dict.fromkeys(wanted))

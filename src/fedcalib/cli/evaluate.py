@@ -14,11 +14,10 @@ from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.evaluate import NAMES, Evaluation, EvaluationResult, load_calibrator
+from fedcalib.workflows.monitor import Every, Monitoring
 from fedcalib.workflows.session import Data
-from fedcalib.workflows.windows import Every, Watching
 
 _TIME = "Over time"
-_FALSE_ALARMS = 0.01
 
 
 def evaluate(
@@ -90,11 +89,8 @@ def evaluate(
             raise InputError(
                 f"Expected --participation everyone with --by, found '{participation_}': each window asks everybody."
             )
-        watching = Watching(
-            by=by, method=None, recalibrate=False, false_alarms=_FALSE_ALARMS, privacy=model, data=data, session=run,
-            calibrator=map_, rounds=rounds,
-        )  # fmt: skip
-        monitor.watch(voice, watching, out, "drift.png", dry_run=dry_run)
+        monitoring = Monitoring(data, model, by, calibrator=map_, rounds=rounds, session=run)
+        monitor.watch(voice, monitoring, out, "drift.png", dry_run=dry_run)
         return
     if rounds is not None:
         raise InputError("Expected --by with --rounds, found --rounds alone; add --by day, week or month.")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
+from fedcalib import registry
 from fedcalib.cli import options
 from fedcalib.cli.request import privacy_model, session
 from fedcalib.cli.voice import Voice
 from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows import windows as timelines
+from fedcalib.workflows.monitor import NAMES, Every, Monitoring
 from fedcalib.workflows.session import Data
-from fedcalib.workflows.windows import Every, Watched, Watching
 
 _WATCH = "Watching"
 
@@ -67,64 +67,27 @@ def monitor(
     columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit, time=time)
     if method is not None and not recalibrate:
         raise InputError("Expected --recalibrate with --method, found --method alone; add --recalibrate.")
-    watching = Watching(
-        by=by,
-        method=method,
-        recalibrate=recalibrate,
-        false_alarms=false_alarms,
-        privacy=privacy_model(privacy, epsilon, delta, clip),
+    monitoring = Monitoring(
         data=Data.of(files, columns),
+        privacy=privacy_model(privacy, epsilon, delta, clip),
+        by=by,
+        recalibrate=recalibrate,
+        method=None if method is None else registry.method(method, {}),
+        false_alarms=false_alarms,
         session=session(seed, state_, ledger, account, voice),
     )
-    watch(voice, watching, out, "timeline.png", dry_run=dry_run)
+    watch(voice, monitoring, out, "timeline.png", dry_run=dry_run)
 
 
-def watch(voice: Voice, watching: Watching, out: Path | None, chart: str, *, dry_run: bool) -> None:
-    """Ask window after window, and tell what came of it; the first chart is a file of that name."""
+def watch(voice: Voice, monitoring: Monitoring, out: Path | None, chart: str, *, dry_run: bool) -> None:
+    """Measure window after window and show the result; the first chart becomes a file of that name."""
     if dry_run:
-        voice.dry_run(watching.dry_run(), "Nothing was asked. All windows would cost:")
+        voice.dry_run(monitoring.dry_run(), "Nothing was asked. All windows would cost:")
         return
     if out is not None:
-        documents.check_folder(out, ("calibrator.json", "result.json", "report.html", chart))
-    watched = watching.run()
-    document = _document(watching, watched)
-    if out is not None:
-        document["files"] = _write(out, watching, watched, document, chart)
-    found = watched.timeline
-    facts = {"alarms": ", ".join(found.alarms) or "none", "false alarms a window": f"{watching.false_alarms:g}"}
-    tables = [timelines.table(found), documents.facts_table("", facts)]
-    for sentence in timelines.summary(found, watching.false_alarms):
+        documents.check_folder(out, (*NAMES, chart))
+    done = monitoring.run()
+    written = {} if out is None else {"files": done.save(out, chart)}
+    for sentence in done.summary:
         voice.note(sentence)
-    tables.append(documents.facts_table("Privacy", document["privacy"]))
-    voice.result(document, tables)
-
-
-def _document(watching: Watching, watched: Watched) -> dict[str, Any]:
-    found, slices = watched.timeline, watched.slices
-    return {
-        "by": str(watching.by),
-        "false_alarms": watching.false_alarms,
-        "windows": timelines.windows(found, slices.first_days),
-        "alarms": list(found.alarms),
-        "recalibration": timelines.effect(found),
-        "privacy": documents.spending(found.spending),
-        "warnings": list(slices.warnings),
-        "replayed": watched.replayed,
-    }
-
-
-def _write(out: Path, watching: Watching, watched: Watched, document: dict[str, Any], chart: str) -> dict[str, str]:
-    from fedcalib import __version__
-
-    found = watched.timeline
-    facts = {name: str(value) for name, value in vars(watching).items() if name not in ("data", "session") and value}
-    provenance = {"fedcalib": __version__, **facts, "files": ", ".join(path.name for path in watching.data.files)}
-    private = watching.privacy.private
-    contents = {
-        "result.json": documents.text(document).encode(),
-        "report.html": timelines.page(found, private, document["warnings"], provenance, watching.false_alarms),
-        chart: timelines.charts(found)[0].png,
-    }
-    if watching.recalibrate:
-        contents["calibrator.json"] = found.next.dumps(found.spending).encode()
-    return documents.write_all(out, contents)
+    voice.result({**done.to_json(), **written}, done.tables())

@@ -1,35 +1,48 @@
-"""Methods side by side on one federation: a simulation that tells which one to run, before anybody is asked."""
+"""Compare methods on one federation: by a simulation, before anybody is asked, or within a budget that is spent."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias, final
+from typing import Any, ClassVar, Final, TypeAlias, final
 
 import numpy as np
 
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.cohort import Participation
+from fedcalib.artifacts.evaluation import MetricsReport
+from fedcalib.cohort import Disjoint, Everyone, Participation
+from fedcalib.data import Columns
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline, Runtime, Step, Total, run
 from fedcalib.method import Method
+from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.metrics.table import shown_in
 from fedcalib.privacy import Privacy
+from fedcalib.privacy.open import Open
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records, Schema
 from fedcalib.runtimes import InProcess
+from fedcalib.workflows.budget import scaled, together
+from fedcalib.workflows.comparison import ComparisonResult, MethodRow, exact_values, private_values
+from fedcalib.workflows.session import Conductor, Data, Phase, Session
+
+SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
+_BASE: Final = "none"
+Methods: TypeAlias = Mapping[str, Method[Calibrator]]
+Figures: TypeAlias = Mapping[str, float]  # exact metrics, by name
 
 
 @dataclass(frozen=True)
-class Split(ABC):
+class Holdout(ABC):
     """How records to measure on are set apart from those to fit on; `share` of them are."""
 
     share: float = 0.3
+    of: ClassVar[str]
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -37,27 +50,31 @@ class Split(ABC):
 
     @abstractmethod
     def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
-        """Give what is fitted and what is held out."""
+        """The records to fit on and those that are held out."""
 
 
 @final
 @dataclass(frozen=True)
-class ByRecord(Split):
-    """Hold records of every client out: how well a calibrator serves the clients that made it."""
+class ByRecord(Holdout):
+    """Hold out records of every client: how well a calibrator serves the clients that fitted it."""
+
+    of: ClassVar[str] = "record"
 
     def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
-        """Toss a coin a record."""
+        """Toss a coin per record."""
         held = np.random.default_rng(seed).random(len(federation.records)) < self.share
         return federation.where(~held), federation.where(held)
 
 
 @final
 @dataclass(frozen=True)
-class ByClient(Split):
-    """Hold whole clients out: how well a calibrator serves clients that it has never met."""
+class ByClient(Holdout):
+    """Hold out whole clients: how well a calibrator serves new clients."""
+
+    of: ClassVar[str] = "client"
 
     def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
-        """Toss a coin a client."""
+        """Toss a coin per client."""
         held = np.random.default_rng(seed).random(len(federation)) < self.share
         if held.all() or not held.any():
             raise InputError(
@@ -67,22 +84,217 @@ class ByClient(Split):
         return federation.subset(~held), federation.subset(held)
 
 
-Figures: TypeAlias = Mapping[str, float]  # exact metrics, by name
+def compare(
+    data: Any,
+    methods: Methods,
+    privacy: Privacy | None = None,
+    *,
+    participation: Participation | None = None,
+    holdout: Holdout | None = None,
+    repeats: int = 3,
+    seed: int = 0,
+    spend: bool = False,
+    session: Session | None = None,
+    **columns: Any,
+) -> ComparisonResult:
+    """Run every method on the same records, and compare what each gives and takes.
+
+    By default this is a simulation, which is not private: splits and noise follow from a seed, every method gets the
+    whole budget, and the held-out records are measured exactly. With `spend`, the budget is split over the methods and
+    their measurements, and really spent.
+
+    Parameters
+    ----------
+    data
+        A federation, a pandas or Arrow frame, or files.
+    methods
+        Methods by the names to show. One that does not apply is listed with the reason.
+    privacy
+        The privacy model with the whole budget; `Open` if left out.
+    participation
+        Who answers which query; everyone if left out.
+    holdout
+        How records to measure on are chosen; 30% of every client's records if left out.
+    repeats, seed
+        How many splits to average over, and the seed of splits and noise. Both are for simulations only.
+    spend
+        Spend the budget instead of simulating.
+    session
+        Where state is kept, which ledger pays, and who hears of progress.
+    **columns
+        What the columns of a frame or of files mean, as in `Columns`.
+
+    Returns
+    -------
+    ComparisonResult
+        The methods from best to worst.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> from fedcalib.workflows.compare import compare
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(2000)
+    >>> records = fc.Records.of_scores(score, (rng.random(2000) < score**2).astype(int))
+    >>> methods = {"platt": fc.PlattScaling(), "temperature": fc.OneShotTemperature()}
+    >>> found = compare(fc.Federation.iid(records, clients=5, seed=0), methods, repeats=2)
+    >>> [row.method for row in found.rows]
+    ['platt', 'temperature']
+    """
+    comparison = MethodComparison(
+        data if isinstance(data, Data) else Data.of(data, Columns(**columns)),
+        methods,
+        privacy or Open(),
+        participation or Everyone(),
+        holdout or ByRecord(),
+        session or Session(),
+    )
+    return comparison.spend() if spend else comparison.simulate(repeats, seed)
 
 
-def figures(records: Records) -> Figures:
-    """Measure exactly what a comparison shows."""
-    probs, labels = np.asarray(records.probs, dtype=np.float64), records.labels
-    shown = (*shown_in("comparison"), *shown_in("change"))
-    return {metric.name: metric.exact(probs, labels) for metric in shown}
+@final
+@dataclass(frozen=True, eq=False)
+class MethodComparison:
+    """Everything that a comparison is told."""
+
+    data: Data
+    methods: Methods
+    privacy: Privacy
+    participation: Participation
+    holdout: Holdout
+    session: Session
+    refused: Mapping[str, str] = field(default_factory=dict)  # methods that could not be made, with the reasons
+    facts: Mapping[str, Any] = field(default_factory=dict)  # to be repeated in the result
+
+    def simulate(self, repeats: int = 3, seed: int = 0) -> ComparisonResult:
+        """Run every method on the same splits, each with the whole budget, and measure exactly."""
+        if repeats < 1:
+            raise InputError(f"Expected at least one repeat, found {repeats}.")
+        federation, _ = Conductor(self.session, replace(self.session, seed=seed).forgotten()).read(self.data, True)
+        splits = [self._split(federation, seed, repeat) for repeat in range(repeats)]
+        before = [split.before for split in splits]
+        rows, refused = [], dict(self.refused)
+        with self.session.notices.progress("comparing methods") as at:
+            for place, (name, method) in enumerate(self.methods.items()):
+                at(place, len(self.methods))
+                try:
+                    rows.append(_simulated(name, [split.trial(method) for split in splits], before))
+                except FedcalibError as error:
+                    refused[name] = str(error)
+        base = MethodRow(_BASE, exact_values(before, before))
+        return self._result(base, rows, refused, SIMULATION, simulation=True, repeats=repeats, seed=seed)
+
+    def spend(self) -> ComparisonResult:
+        """Run every method on a share of the budget, measure privately, and pay for all of it beforehand."""
+        if self.privacy.budget is None:
+            raise InputError("Expected a budget to spend (--epsilon), found none: there is nothing to split.")
+        with self.session.opened("compare", self._settings, self.data) as conductor:
+            federation, _ = conductor.read(self.data, private=True)
+            fitted, held = self.holdout.part(federation, conductor.state.derived("holdout"))
+            phases = self._phases(fitted.schema, held.schema, self.privacy.budget.unit)
+            conductor.pay(phases.total)
+            before = conductor.run(phases.measure("base"), InProcess(held)).artifact
+            rows = []
+            for name, fit in phases.fits.items():
+                calibrator = conductor.run(fit, InProcess(fitted)).artifact
+                calibrated = replace(held, records=calibrator.over(held.records))
+                after = conductor.run(phases.measure(name), InProcess(calibrated)).artifact
+                rows.append(MethodRow(name, private_values(after, before), **fit.agreed.cost()))
+            conductor.tell()
+        base = MethodRow(_BASE, private_values(before, before))
+        return self._result(base, rows, phases.refused, phases.total.statement, simulation=False)
+
+    def _result(
+        self, base: MethodRow, rows: Sequence[MethodRow], refused: Mapping[str, str], statement: str, **how: Any
+    ) -> ComparisonResult:
+        _check_some(rows, refused)
+        order = tuple(sorted(rows, key=lambda row: row.error))
+        return ComparisonResult(
+            base, order, refused, statement, split=self.holdout.of, holdout=self.holdout.share, facts=self.facts, **how
+        )
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        parts = (self.privacy, self.participation, self.holdout)
+        return {"methods": {name: repr(method) for name, method in self.methods.items()}, "how": list(map(repr, parts))}
+
+    def _split(self, federation: Federation, seed: int, repeat: int) -> HeldOut:
+        fitted, held = self.holdout.part(federation, seed + repeat)
+        if not len(held.records) or not len(fitted.records):
+            raise InputError(
+                f"Expected records on both sides of the split, found {len(fitted.records)} to fit and "
+                f"{len(held.records)} to measure on; change the share that is held out."
+            )
+        source = Simulated(seed).derive("compare", repeat)
+        return HeldOut(fitted, held.records, self.privacy, self.participation, source)
+
+    def _phases(self, fitted: Schema, held: Schema, unit: str) -> ComparisonPhases:
+        """Share the budget evenly among the methods that can be run, and evenly among the measurements."""
+        parallel = unit == "record" or isinstance(self.holdout, ByClient)
+        whole = 1.0 if parallel else 0.5
+        fits, refused = self._fits(self.methods, whole, fitted, unit)
+        refused = {**self.refused, **refused}
+        _check_some(fits, refused)
+        who = Everyone() if isinstance(self.participation, Disjoint) else self.participation
+        measure = Phase.of("measure", FederatedMetrics(), scaled(self.privacy, whole / (len(fits) + 1)), who, held)
+        if measure.spending.unit != unit:  # the queries bound another unit than the privacy model usually does
+            return self._phases(fitted, held, measure.spending.unit)
+        return ComparisonPhases(fits, measure, parallel, refused)
+
+    def _fits(
+        self, methods: Methods, whole: float, schema: Schema, unit: str
+    ) -> tuple[dict[str, Phase[Calibrator]], dict[str, str]]:
+        """Agree on every method with its share of the budget; the share of a refused one goes to the others."""
+        fits, refused = {}, {}
+        for name, method in methods.items():
+            try:
+                share = scaled(self.privacy, whole / len(methods))
+                fits[name] = Phase.of(f"{name}-fit", method, share, self.participation, schema)
+                if (found := fits[name].spending.unit) != unit:
+                    del fits[name]
+                    refused[name] = f"it protects the unit {found}, the measurements the unit {unit}"
+            except FedcalibError as error:
+                refused[name] = str(error)
+        if not refused or not fits:
+            return fits, refused
+        fits, more = self._fits({name: methods[name] for name in fits}, whole, schema, unit)
+        return fits, {**refused, **more}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ComparisonPhases:
+    """What will be asked, each phase with its share of the budget."""
+
+    fits: Mapping[str, Phase[Calibrator]]
+    measured: Phase[MetricsReport]  # the same for the base model and for every method
+    parallel: bool
+    refused: Mapping[str, str]
+
+    def measure(self, name: str) -> Phase[MetricsReport]:
+        """The measurement of one method."""
+        return replace(self.measured, name=f"{name}-measure")
+
+    @property
+    def total(self) -> Spending:
+        """What all phases spend together."""
+        spent = [phase.spending for phase in self.fits.values()]
+        fitted = replace(
+            spent[0],
+            epsilon=sum(one.epsilon or 0.0 for one in spent),
+            delta=sum(one.delta or 0.0 for one in spent),
+            statement=f"{len(spent)} methods were fitted to the same records, so their costs add up. "
+            + spent[0].statement,
+        )
+        return together(fitted, [self.measured.spending] * (len(spent) + 1), self.parallel)
 
 
 @final
 @dataclass(frozen=True)
 class Trial:
-    """One method on one split: before, after, and what it took."""
+    """One method on one split: its exact metrics, what a client sent, for how long it computed, and what it cost."""
 
-    before: Figures
     after: Figures
     bytes_per_client: int
     client_seconds: float  # of processor time, for all answers of a client of median size
@@ -90,22 +302,32 @@ class Trial:
 
 
 @final
-@dataclass(frozen=True)
-class Standing:
-    """A method with its trials, or the reason why it had none."""
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """One split, the same for every method that is tried on it."""
 
-    name: str
-    trials: tuple[Trial, ...]
-    refused: str = ""
+    fitted: Federation
+    held: Records
+    privacy: Privacy
+    participation: Participation
+    randomness: Randomness
 
-    def mean(self, figure: Callable[[Trial], float]) -> float:
-        """Average a figure over the trials."""
-        return float(np.mean([figure(trial) for trial in self.trials]))
+    @cached_property
+    def before(self) -> Figures:
+        """The metrics of the base model."""
+        return figures(self.held)
+
+    def trial(self, method: Method[Calibrator]) -> Trial:
+        """Fit a method, and measure it on what was held out."""
+        runtime = Timed(InProcess(self.fitted))
+        result = run(method, runtime, self.privacy, participation=self.participation, randomness=self.randomness)
+        after = figures(result.artifact.over(self.held))
+        return Trial(after, result.bytes_per_client, runtime.seconds, result.privacy)
 
 
 @final
 class Timed(Runtime):
-    """A runtime that also takes the time which a client of median size needs for its answers."""
+    """A runtime that also measures the processor time which a client of median size needs for its answers."""
 
     def __init__(self, inner: InProcess) -> None:
         self.inner = inner
@@ -116,86 +338,36 @@ class Timed(Runtime):
 
     @property
     def schema(self) -> Schema:
-        """Say what is public."""
+        """The public facts of the inner runtime."""
         return self.inner.schema
 
     def prepare(self, outline: Outline) -> None:
-        """Get the inner runtime ready."""
+        """Prepare the inner runtime."""
         self.inner.prepare(outline)
 
     def total(self, step: Step) -> Total:
-        """Let one client answer against the clock, throw that answer away, then ask as usual."""
+        """Time one client's answer and discard it, then ask as usual."""
         start = time.thread_time()
         step.mechanism.encode(step.query, self._records, step.randomness.derive("clock"))
         self.seconds += time.thread_time() - start
         return self.inner.total(step)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Arena:
-    """One split, the same for every method that is tried on it."""
-
-    fitted: Federation
-    held: Records
-    privacy: Privacy
-    participation: Participation | None
-    randomness: Randomness
-
-    @cached_property
-    def before(self) -> Figures:
-        """Measure the base model."""
-        return figures(self.held)
-
-    def trial(self, method: Method[Calibrator]) -> Trial:
-        """Fit a method and measure it on what was held out."""
-        runtime = Timed(InProcess(self.fitted))
-        result = run(method, runtime, self.privacy, participation=self.participation, randomness=self.randomness)
-        after = figures(result.artifact.over(self.held))
-        return Trial(self.before, after, result.bytes_per_client, runtime.seconds, result.privacy)
+def figures(records: Records) -> Figures:
+    """The exact metrics that a comparison shows."""
+    probs, labels = np.asarray(records.probs, dtype=np.float64), records.labels
+    shown = (*shown_in("comparison"), *shown_in("change"))
+    return {metric.name: metric.exact(probs, labels) for metric in shown}
 
 
-def compare(
-    methods: Mapping[str, Method[Calibrator]],
-    federation: Federation,
-    privacy: Privacy,
-    *,
-    participation: Participation | None = None,
-    split: Split | None = None,
-    repeats: int = 3,
-    seed: int = 0,
-    watch: Callable[[int, int], None] | None = None,
-) -> tuple[Standing, ...]:
-    """Simulate every method on the same splits, in the order given; one that is refused says why.
-
-    Nothing here is private: splits and noise follow from a seed, and the held-out records are measured exactly.
-    """
-    if repeats < 1:
-        raise InputError(f"Expected at least one repeat, found {repeats}.")
-    arenas = []
-    for repeat in range(repeats):
-        fitted, held = _parted(split or ByRecord(), federation, seed + repeat)
-        source = Simulated(seed).derive("compare", repeat)
-        arenas.append(Arena(fitted, held.records, privacy, participation, source))
-    standings = []
-    for place, (name, method) in enumerate(methods.items()):
-        trials = []
-        try:
-            for repeat, arena in enumerate(arenas):
-                if watch is not None:
-                    watch(place * repeats + repeat, repeats * len(methods))
-                trials.append(arena.trial(method))
-            standings.append(Standing(name, tuple(trials)))
-        except FedcalibError as error:
-            standings.append(Standing(name, (), str(error)))
-    return tuple(standings)
+def _simulated(name: str, trials: Sequence[Trial], before: Sequence[Figures]) -> MethodRow:
+    first, seconds = trials[0], float(np.mean([trial.client_seconds for trial in trials]))
+    values = exact_values([trial.after for trial in trials], before)
+    spent = first.spending
+    return MethodRow(name, values, first.bytes_per_client, seconds, spent.epsilon, spent.delta, spent.unit)
 
 
-def _parted(split: Split, federation: Federation, seed: int) -> tuple[Federation, Federation]:
-    fitted, held = split.part(federation, seed)
-    if not len(held.records) or not len(fitted.records):
-        raise InputError(
-            f"Expected records on both sides of the split, found {len(fitted.records)} to fit and "
-            f"{len(held.records)} to measure on; change the share that is held out."
-        )
-    return fitted, held
+def _check_some(runnable: Sized, refused: Mapping[str, str]) -> None:
+    if not runnable:
+        reasons = " ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise InputError(f"Expected a method that can be run, found all refused: {reasons}")

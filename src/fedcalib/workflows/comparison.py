@@ -1,50 +1,73 @@
-"""What `fedcalib compare` does: run every method on the same records, and lay the results side by side."""
+"""What a comparison of methods found: as data, as tables, as a picture and as a page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final, final
 
-from fedcalib import registry
-from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.errors import FedcalibError, InputError
-from fedcalib.method import Method
-from fedcalib.metrics.intervals import Measured
+import numpy as np
+
+from fedcalib.artifacts.evaluation import MetricsReport
+from fedcalib.metrics.intervals import NOTHING, Measured
 from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
-from fedcalib.registry import Registered
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import comparison as picture
 from fedcalib.report.values import Contender
+from fedcalib.workflows import documents
 from fedcalib.workflows.documents import TextTable
 
-SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
-_FALLEN: Final = -1.0  # points of accuracy; a method that costs more is marked
-
-Values = Mapping[str, Measured]
+NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
+_LARGEST_LOSS: Final = -1.0  # points of accuracy; a method that loses more is marked
 
 
-def change_of(metric: Metric) -> str:
-    """Name the column that shows a metric's change."""
+def _change(metric: Metric) -> str:
     return f"{metric.name}_change"
 
 
-def columns_of() -> dict[str, tuple[str, Direction]]:
-    """List what is compared, by key: the title, and which direction is better."""
+def _columns() -> dict[str, tuple[str, Direction]]:
+    """What is compared, by key: the title, and which direction is better."""
     values = {metric.name: (metric.title, metric.direction) for metric in shown_in("comparison")}
-    changes = {change_of(metric): (f"{metric.title} change, points", metric.direction) for metric in shown_in("change")}
+    changes = {_change(metric): (f"{metric.title} change, points", metric.direction) for metric in shown_in("change")}
     return values | changes
+
+
+def exact_values(after: Sequence[Mapping[str, float]], before: Sequence[Mapping[str, float]]) -> dict[str, Measured]:
+    """Means of exact metrics over repeats, plus or minus their standard deviation where there are several."""
+    columns = {metric.name: [one[metric.name] for one in after] for metric in shown_in("comparison")}
+    for metric in shown_in("change"):
+        pairs = zip(after, before, strict=True)
+        columns[_change(metric)] = [100 * (new[metric.name] - old[metric.name]) for new, old in pairs]
+    return {name: _spread(np.array(values)) for name, values in columns.items()}
+
+
+def _spread(values: np.ndarray[Any, Any]) -> Measured:
+    mean = float(values.mean())
+    if len(values) == 1:
+        return Measured(mean)
+    deviation = float(values.std(ddof=1))
+    return Measured(mean, mean - deviation, mean + deviation)
+
+
+def private_values(after: MetricsReport, before: MetricsReport) -> dict[str, Measured]:
+    """Metrics that were measured privately; what noise drowned is NaN."""
+    values = {metric.name: getattr(after, metric.name) or Measured(NOTHING) for metric in shown_in("comparison")}
+    for metric in shown_in("change"):
+        new, old = (getattr(report, metric.name) or Measured(NOTHING) for report in (after, before))
+        values[_change(metric)] = Measured(100 * (new.value - old.value))
+    return values
 
 
 @final
 @dataclass(frozen=True)
-class Row:
-    """One line of the table: the metrics by name, with a range where there is one, and what the method takes."""
+class MethodRow:
+    """One method: its metrics by name, with an interval where there is one, and what it costs."""
 
     method: str
-    values: Values
+    values: Mapping[str, Measured]
     bytes_per_client: int | None = None
     client_seconds: float | None = None
     epsilon: float | None = None
@@ -52,157 +75,137 @@ class Row:
     unit: str | None = None
 
     @property
-    def fallen(self) -> bool:
-        """Say whether accuracy fell by more than a point."""
-        return self.values[change_of(ACCURACY)].value < _FALLEN
+    def error(self) -> float:
+        """The classwise calibration error; infinite where noise drowned it."""
+        error = self.values[CWECE.name].value
+        return math.inf if math.isnan(error) else error
+
+    @property
+    def loses_accuracy(self) -> bool:
+        """Whether accuracy fell by more than a point."""
+        return self.values[_change(ACCURACY)].value < _LARGEST_LOSS
 
     def to_json(self) -> dict[str, Any]:
-        """Write it as data."""
-        metrics = {name: found.to_json() for name, found in self.values.items()}
-        return {
-            "method": self.method,
-            **metrics,
-            "bytes_per_client": self.bytes_per_client,
-            "client_seconds": self.client_seconds,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "unit": self.unit,
-        }
+        """The row as plain data."""
+        document = {name: value for name, value in asdict(self).items() if name != "values"}
+        return {**document, **{name: value.to_json() for name, value in self.values.items()}}
 
 
 @final
-@dataclass(frozen=True)
-class Side:
-    """Everything that was found: the base model, the methods from best to worst, and those that were refused."""
+@dataclass(frozen=True, eq=False)
+class ComparisonResult:
+    """The base model, the methods from best to worst by classwise calibration error, and those that were refused."""
 
-    base: Row
-    rows: tuple[Row, ...]
-    refused: Mapping[str, str]
+    base: MethodRow
+    rows: tuple[MethodRow, ...]
+    refused: Mapping[str, str]  # reasons, by the names of the methods
+    statement: str  # what the comparison spent
+    simulation: bool
+    split: str  # what was held out: "record" or "client"
+    holdout: float  # share of them
+    repeats: int = 1
+    seed: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)  # repeated in the result
 
-    @classmethod
-    def of(cls, base: Row, rows: Sequence[Row], refused: Mapping[str, str]) -> Side:
-        """Put the lowest classwise error first, and last what drowned in noise."""
-        return cls(base, tuple(sorted(rows, key=_place)), refused)
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Which methods lose accuracy."""
+        losing = [row.method for row in self.rows if row.loses_accuracy]
+        return (f"More than a point of accuracy is lost by {', '.join(losing)}.",) if losing else ()
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        names = ("simulation", "repeats", "seed", "split", "holdout")
+        return {**self.facts, **{name: getattr(self, name) for name in names}}
 
     def to_json(self) -> dict[str, Any]:
-        """Write it as data."""
+        """The result as plain data, as `fedcalib compare --format json` prints it."""
         return {
+            **self._about,
+            "statement": self.statement,
+            "warnings": list(self.warnings),
             "base": {name: value for name, value in self.base.to_json().items() if value is not None},
             "methods": [row.to_json() for row in self.rows],
             "refused": [{"method": name, "reason": reason} for name, reason in self.refused.items()],
         }
 
-    def tables(self, title: str) -> list[TextTable]:
-        """Lay it out for people."""
-        columns = ("method", *(title for title, _ in columns_of().values()), "bytes", "client ms", "epsilon")
+    def to_frame(self) -> Any:
+        """A pandas frame with one row per method, the base model first."""
+        return documents.frame([row.to_json() for row in (self.base, *self.rows)])
+
+    def tables(self) -> list[TextTable]:
+        """The result for people."""
+        mark = "Simulation" if self.simulation else "Measured privately"
+        title = f"{mark}, on records that were not fitted (held out by {self.split})"
+        columns = ("method", *(title for title, _ in _columns().values()), "bytes", "client ms", "epsilon")
         tables = [TextTable(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
         if self.refused:
             tables.append(TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
-        return tables
-
-    def warnings(self) -> list[str]:
-        """Say which methods cost accuracy."""
-        fallen = [row.method for row in self.rows if row.fallen]
-        return [f"More than a point of accuracy is lost by {', '.join(fallen)}."] if fallen else []
+        return [*tables, documents.facts_table("", {"privacy": self.statement})]
 
     def picture(self) -> Picture:
-        """Draw it as rows of dots."""
+        """The methods as rows of dots, one panel per metric."""
         rows = [
-            Contender(row.method, tuple(map(row.values.get, columns_of())), reference=row is self.base)
+            Contender(row.method, tuple(map(row.values.get, _columns())), reference=row is self.base)
             for row in (self.base, *self.rows)
         ]
-        return picture(rows, dict(columns_of().values()))
+        return picture(rows, dict(_columns().values()))
 
-    def page(self, privacy: str, simulation: bool, warnings: Sequence[str], provenance: Mapping[str, object]) -> bytes:
-        """Draw the report."""
+    def page(self) -> bytes:
+        """The report as HTML."""
         page = Page(
             title="Methods compared",
             summary=(self._headline(), "Measured on records that were not fitted."),
-            privacy=(privacy,),
-            private=True,  # no count is shown, whatever the model
-            simulation=simulation,
+            privacy=(self.statement,),
+            private=True,  # no count is shown, whatever the privacy model
+            simulation=self.simulation,
             figures=(self.picture(),),
-            warnings=(*warnings, *(f"{name} was refused: {reason}" for name, reason in self.refused.items())),
-            provenance=provenance,
+            warnings=(*self.warnings, *(f"{name} was refused: {reason}" for name, reason in self.refused.items())),
+            provenance={name: value for name, value in self._about.items() if value is not None},
         )
         return render(page).encode()
+
+    def report(self, path: Path | str) -> Path:
+        """Write the report as one HTML file."""
+        return documents.write_file(path, self.page())
+
+    def save(self, folder: documents.Folder) -> dict[str, str]:
+        """Write the result, the report and the picture into a folder; say where each file is."""
+        contents = (documents.text(self.to_json()).encode(), self.page(), self.picture().png)
+        documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
+        return {Path(name).suffix[1:]: str(Path(folder) / name) for name in NAMES}
 
     def _headline(self) -> str:
         if not self.rows:
             return "No method could be run."
         best = self.rows[0]
-        before, after = (row.values[CWECE.name].value for row in (self.base, best))
-        if math.isnan(after):
+        if math.isinf(best.error):
             return "No classwise calibration error could be told from the noise."
-        return f"The lowest classwise calibration error is that of {best.method}: {after:.4f}, from {before:.4f}."
+        return (
+            f"The lowest classwise calibration error is that of {best.method}: {best.error:.4f}, "
+            f"from {self.base.values[CWECE.name].value:.4f}."
+        )
 
 
-def _place(row: Row) -> float:
-    error = row.values[CWECE.name].value
-    return math.inf if math.isnan(error) else error
+def _cells(row: MethodRow) -> tuple[str, ...]:
+    return (
+        row.method,
+        *(_with_spread(row.values[metric.name]) for metric in shown_in("comparison")),
+        *(_points(row, metric) for metric in shown_in("change")),
+        "" if row.bytes_per_client is None else f"{row.bytes_per_client:,}",
+        "" if row.client_seconds is None else f"{1000 * row.client_seconds:.2f}",
+        "-" if row.epsilon is None else f"{row.epsilon:.4g}",
+    )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    took = "" if row.client_seconds is None else f"{1000 * row.client_seconds:.2f}"
-    sent = "" if row.bytes_per_client is None else f"{row.bytes_per_client:,}"
-    metrics = [_said(row.values[metric.name]) for metric in shown_in("comparison")]
-    changes = [_points(row, metric) for metric in shown_in("change")]
-    return (row.method, *metrics, *changes, sent, took, _plain(row.epsilon))
-
-
-def _points(row: Row, metric: Metric) -> str:
-    change = row.values[change_of(metric)].value
-    mark = " !" if metric is ACCURACY and row.fallen else ""
+def _points(row: MethodRow, metric: Metric) -> str:
+    change = row.values[_change(metric)].value
+    mark = " !" if metric is ACCURACY and row.loses_accuracy else ""
     return "-" if math.isnan(change) else f"{change:+.2f}{mark}"
 
 
-def _said(value: Measured) -> str:
+def _with_spread(value: Measured) -> str:
     if math.isnan(value.value):
         return "-"
     half = (value.high - value.low) / 2
     return f"{value.value:.4f}" + ("" if math.isnan(half) else f" ±{half:.3f}")
-
-
-def _plain(epsilon: float | None) -> str:
-    return "-" if epsilon is None else f"{epsilon:.4g}"
-
-
-Builder = Callable[[Registered], Method[Calibrator]]
-
-
-def builder(rounds: int | None, clip: float | None) -> Builder:
-    """Say how a method is made: with its defaults, and what public facts say."""
-    facts = {"rounds": rounds, "clip": clip}
-
-    def build(entry: Registered) -> Method[Calibrator]:
-        known = {name: value for name, value in facts.items() if value is not None and name in entry.options}
-        made: Method[Calibrator] = entry.build(known)
-        return made
-
-    return build
-
-
-def entries(words: str | None) -> tuple[Registered, ...]:
-    """Find the methods that were named, or all of them."""
-    there = registry.choices("method")
-    if words is None:
-        return there
-    wanted = [word.strip() for word in words.split(",") if word.strip()]
-    known = {entry.word: entry for entry in there}
-    if wrong := [word for word in wanted if word not in known]:
-        raise InputError(f"Expected --methods with some of {', '.join(known)}, found '{wrong[0]}'.")
-    if not wanted:
-        raise InputError("Expected --methods with at least one method, found none.")
-    return tuple(known[word] for word in dict.fromkeys(wanted))
-
-
-def built(chosen: Sequence[Registered], build: Builder) -> tuple[dict[str, Method[Calibrator]], dict[str, str]]:
-    """Make the methods; those that cannot be made are refused with the reason."""
-    made: dict[str, Method[Calibrator]] = {}
-    refused: dict[str, str] = {}
-    for entry in chosen:
-        try:
-            made[entry.word] = build(entry)
-        except FedcalibError as error:
-            refused[entry.word] = str(error)
-    return made, refused

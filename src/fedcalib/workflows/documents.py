@@ -199,6 +199,30 @@ def write_all(folder: Folder, contents: Mapping[str, bytes]) -> dict[str, str]:
     return places(folder, contents)
 
 
+def write_file(path: Path | str, content: bytes) -> Path:
+    """Write one file, at once or not at all."""
+    path = Path(path)
+    files.write_all(path.parent, {path.name: content})
+    return path
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """A pandas frame of plain data: a figure with its interval becomes three columns."""
+    import pyarrow as pa
+
+    flat = [_flat(row) for row in rows]
+    names = dict.fromkeys(name for row in flat for name in row)
+    return pa.table({name: [row.get(name) for row in flat] for name in names}).to_pandas()
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        key = before if name == "value" else f"{before}_{name}" if before else name
+        flat |= _flat(value, key) if isinstance(value, Mapping) else {key: value}
+    return flat
+
+
 def places(folder: Folder, names: Iterable[str]) -> dict[str, str]:
     """Where each file is, under its name without the suffix."""
     return {Path(name).stem: str(Path(folder) / name) for name in names}

@@ -1,213 +1,441 @@
-"""The few numbers of a window that alarms look at, each with a variance that holds chance and privacy noise.
-
-Watching a classifier over time: private figures window by window, alarms, and recalibration that acts.
-
-Windows hold different records. Where the record is the unit, they compose in parallel: all windows together cost what
-the dearest one does. Where the client is the unit, clients come again and costs add up.
-"""
+"""Monitor a classifier: cut records into windows of time, and measure window after window within one budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import sqrt
-from statistics import NormalDist
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, final
 
 import numpy as np
 
-from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts.calibrator import Calibrator, Identity, Mixture
-from fedcalib.artifacts.evaluation import MetricsReport, Review
+from fedcalib import wire
+from fedcalib.artifacts.calibrator import Calibrator, Identity
+from fedcalib.artifacts.evaluation import Review
+from fedcalib.cohort import Everyone
+from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.loop import Result, run
+from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
-from fedcalib.metrics.intervals import Measured, normal_quantile
-from fedcalib.metrics.table import ACCURACY, AUC
+from fedcalib.methods.domain_shift import AccT
+from fedcalib.methods.platt import PlattScaling
+from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import ACCURACY, ECE, Metric, shown_in
 from fedcalib.privacy import Privacy
+from fedcalib.privacy.open import Open
+from fedcalib.records import Schema
+from fedcalib.report.canvas import Picture
+from fedcalib.report.page import Page, render
+from fedcalib.report.row_plots import timeline
+from fedcalib.report.values import TimePoint
 from fedcalib.runtimes import InProcess
+from fedcalib.workflows import documents
+from fedcalib.workflows.budget import for_units, scaled
+from fedcalib.workflows.documents import DryRun, TextTable
+from fedcalib.workflows.drift import Monitor, Timeline, Window, mixed, together
+from fedcalib.workflows.session import Conductor, Data, Phase, Session
+
+NAMES: Final = ("calibrator.json", "result.json", "report.html")
+_MOST_WINDOWS: Final = 1000  # each keeps a transcript of its own
+_FALSE_ALARMS: Final = 0.01
 
 
-@final
-@dataclass(frozen=True)
-class Signal:
-    """A figure and how unsure it is."""
+class Every(StrEnum):
+    """The length of a window."""
 
-    value: float
-    variance: float
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
 
-
-def signals(report: MetricsReport) -> Mapping[str, Signal]:
-    """Read the signals off a window's metrics; none where the window drowns in noise."""
-    if report.accuracy is None or report.reliability.records <= 0:
-        return {}
-    table, cells = report.reliability, report.reliability.bins
-    records = table.records
-    held = np.maximum(table.count[0], 0.0)
-    share = np.clip(np.divide(table.correct[0], held, out=np.zeros(cells), where=held > 0), 0.0, 1.0)
-    mean = np.clip(np.divide(table.confidence[0], held, out=np.zeros(cells), where=held > 0), 0.0, 1.0)
-    inside = 0.25 / cells**2  # the most that confidences inside a bin can vary
-    gap, confidence = float(table.gap.sum()) / records, float(table.confidence.sum()) / records
-    squares = held @ (share * (1 - mean) ** 2 + (1 - share) * mean**2 + inside) / max(held.sum(), 1.0) - gap**2
-    spread = held @ (mean**2 + inside) / max(held.sum(), 1.0) - confidence**2
-    count_noise = 2 * cells * report.count_variance
-    found = {
-        "gap": Signal(gap, _variance(squares, cells * report.gap_variance + gap**2 * count_noise, records)),
-        "confidence": Signal(
-            confidence,
-            _variance(
-                spread, cells * (report.count_variance + report.gap_variance) + confidence**2 * count_noise, records
-            ),
-        ),
-    }
-    ranking, measured = (ACCURACY, report.accuracy) if report.auc is None else (AUC, report.auc)
-    return {**found, ranking.name: _of_interval(measured)}
+    @property
+    def days(self) -> int:
+        """The number of days; a month has 30."""
+        return {Every.DAY: 1, Every.WEEK: 7, Every.MONTH: 30}[self]
 
 
-def pooled(known: Sequence[Signal]) -> Signal:
-    """Average signals by how sure they are."""
-    sure = np.array([1 / max(one.variance, 1e-300) for one in known])
-    values = np.array([one.value for one in known])
-    return Signal(float(sure @ values / sure.sum()), float(1 / sure.sum()))
+def monitor(
+    data: Any,
+    privacy: Privacy | None = None,
+    *,
+    by: Every | str = Every.WEEK,
+    recalibrate: bool = False,
+    method: Method[Calibrator] | None = None,
+    false_alarms: float = _FALSE_ALARMS,
+    calibrator: Calibrator | None = None,
+    rounds: int | None = None,
+    session: Session | None = None,
+    **columns: Any,
+) -> MonitorResult:
+    """Measure calibration, ranking and confidence by windows of time, with alarms.
 
+    Windows hold different records. Where a record is the unit, each window has the whole budget; where a client is the
+    unit, the windows share it.
 
-def _variance(spread: float, noise: float, records: float) -> float:
-    return float((max(spread, 0.0) * records + noise) / records**2)
+    Parameters
+    ----------
+    data
+        A pandas or Arrow frame, or files, with a column of dates or of numbered days.
+    privacy
+        The privacy model with the whole budget; `Open` if left out.
+    by
+        The length of a window: "day", "week" or "month" (30 days).
+    recalibrate
+        Serve each window by what earlier ones taught.
+    method
+        How to recalibrate; by default `PlattScaling` for two classes and `AccT` for more.
+    false_alarms
+        Probability of an alarm in a window without any shift.
+    calibrator
+        Applied before anything is measured.
+    rounds
+        Only the latest windows, so many of them; all if left out.
+    session
+        Seed, where state is kept, which ledger pays, and who hears of progress.
+    **columns
+        What the columns mean, as in `Columns`; `time` is "day" if left out.
 
+    Returns
+    -------
+    MonitorResult
+        Every window with its metrics and alarms, and the calibrator to serve next.
 
-def _of_interval(measured: Measured) -> Signal:
-    """Read the variance off a 95% interval, by its longer side."""
-    half = max(measured.high - measured.value, measured.value - measured.low)
-    return Signal(measured.value, (half / normal_quantile(0.95)) ** 2)
-
-
-Ask: TypeAlias = Callable[[str, ReviewWindow], Result[Review]]  # asks one window, by its name
-
-
-@final
-@dataclass(frozen=True)
-class Alarm:
-    """A figure that moved further than chance and noise explain: from where to where, and how many deviations."""
-
-    signal: str
-    before: float
-    now: float
-    deviations: float
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> from fedcalib.workflows.monitor import monitor
+    >>> rng = np.random.default_rng(0)
+    >>> day, score = np.arange(6000) // 200, rng.random(6000)
+    >>> late = score - 0.4 * (day >= 21)
+    >>> label = (rng.random(6000) < late).astype(int)
+    >>> frame = pa.table({"day": day, "site": np.arange(6000) % 4, "score": score, "label": label})
+    >>> monitor(frame, by="week", site="site").alarms
+    ('week 4',)
+    """
+    return Monitoring(
+        data if isinstance(data, Data) else Data.of(data, Columns(**{"time": "day", **columns})),
+        privacy or Open(),
+        Every(by),
+        recalibrate,
+        method,
+        false_alarms,
+        calibrator,
+        rounds,
+        session or Session(),
+    ).run()
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Window:
-    """One window: what was found, what moved, and which calibrator was in use."""
+class MonitorResult:
+    """Every window with its metrics and alarms, what they cost, and the calibrator to serve next."""
 
-    label: str
-    review: Review
-    signals: Mapping[str, Signal]
-    alarms: tuple[Alarm, ...]
-    served: Calibrator
+    timeline: Timeline
+    by: Every
+    false_alarms: float
+    first_days: Mapping[str, int]  # of the windows, by their names
+    recalibrate: bool
+    private: bool
+    warnings: tuple[str, ...]  # what is said about records that were left out
+    replayed: bool
+    provenance: Mapping[str, object] = field(default_factory=dict)
 
-
-@final
-@dataclass(frozen=True, eq=False)
-class Timeline:
-    """All windows in order, what they cost together, and the calibrator to serve next."""
-
-    windows: tuple[Window, ...]
-    spending: Spending
-    next: Calibrator
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """All windows in order of time."""
+        return self.timeline.windows
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """Name the windows that raised an alarm."""
-        return tuple(window.label for window in self.windows if window.alarms)
+        """The names of the windows that raised an alarm."""
+        return self.timeline.alarms
+
+    @property
+    def effect(self) -> dict[str, Any] | None:
+        """What serving earlier calibrators changed, and where it did harm; None where nothing was served."""
+        pairs = [
+            (window.label, window.review.metrics.ece.value, served.value)
+            for window in self.windows
+            if not isinstance(window.served, Identity)
+            and (served := _served(window)) is not None
+            and window.review.metrics.ece is not None
+        ]
+        if not pairs:
+            return None
+        return {
+            "windows": len(pairs),
+            "mean_ece_never": sum(never for _, never, _ in pairs) / len(pairs),
+            "mean_ece_served": sum(served for _, _, served in pairs) / len(pairs),
+            "hurt": [label for label, never, served in pairs if served > never],
+        }
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """The main findings in sentences."""
+        alarms = f": {', '.join(self.alarms)}" if self.alarms else ""
+        said = [
+            f"{len(self.alarms)} of {len(self.windows)} windows raised an alarm{alarms}.",
+            f"Without any shift, a window raises one with a chance of at most {self.false_alarms:g}.",
+        ]
+        if (changed := self.effect) is not None:
+            said.append(
+                f"Serving each window by what earlier ones taught changed the mean calibration error from "
+                f"{changed['mean_ece_never']:.4f} to {changed['mean_ece_served']:.4f}; "
+                + (f"it hurt in {', '.join(changed['hurt'])}." if changed["hurt"] else "it hurt nowhere.")
+            )
+        return tuple(said)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data, as `fedcalib monitor --format json` prints it."""
+        return {
+            "by": str(self.by),
+            "false_alarms": self.false_alarms,
+            "windows": [self._window(window) for window in self.windows],
+            "alarms": list(self.alarms),
+            "recalibration": self.effect,
+            "privacy": documents.spending(self.timeline.spending),
+            "warnings": list(self.warnings),
+            "replayed": self.replayed,
+        }
+
+    def _window(self, window: Window) -> dict[str, Any]:
+        return {
+            "window": window.label,
+            "first_day": self.first_days[window.label],
+            "metrics": documents.metrics(window.review.metrics),
+            "served": documents.metrics(window.review.served),
+            "estimated_accuracy": documents.measured(window.review.estimate),
+            "signals": {name: asdict(signal) for name, signal in window.signals.items()},
+            "alarms": [asdict(alarm) for alarm in window.alarms],
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas frame with one row per window."""
+        rows = [self._window(window) for window in self.windows]
+        return documents.frame(
+            [
+                {
+                    **{name: row[name] for name in ("window", "first_day", "estimated_accuracy")},
+                    **row["metrics"],
+                    "alarms": ", ".join(alarm["signal"] for alarm in row["alarms"]),
+                }
+                for row in rows
+            ]
+        )
+
+    def tables(self) -> list[TextTable]:
+        """The result for people."""
+        served = self._any(_served) * (f"{ECE.title} as served",)
+        columns = ("window", *(metric.title for metric in _shown()), *served, "confidence", "estimated accuracy")
+        rows = tuple(_row(window, bool(served)) for window in self.windows)
+        facts = {"alarms": ", ".join(self.alarms) or "none", "false alarms per window": f"{self.false_alarms:g}"}
+        return [
+            TextTable("Window by window", (*columns, "alarms"), rows),
+            documents.facts_table("", facts),
+            documents.facts_table("Privacy", documents.spending(self.timeline.spending)),
+        ]
+
+    def charts(self) -> tuple[Picture, ...]:
+        """The figures over time, with the alarms where they were raised; the first is that of the ECE."""
+        measured = [metric for metric in _shown() if metric is ECE or self._any(_value(metric))]
+        # alarms look at the gap, which has a sign, instead of the ECE
+        drawn = [
+            self._chart(_value(metric), metric.title, signal="gap" if metric is ECE else metric.name)
+            for metric in measured
+        ]
+        drawn.append(self._chart(_confidence, "mean confidence", "Confidence", "confidence"))
+        if self._any(_served):
+            drawn.append(self._chart(_served, ECE.title, f"{ECE.title} as served"))
+        without = f"{ACCURACY.title} as estimated without labels"
+        return (*drawn, self._chart(lambda window: window.review.estimate, ACCURACY.title, without))
+
+    def _any(self, of: Callable[[Window], Measured | None]) -> bool:
+        return any(of(window) is not None for window in self.windows)
+
+    def _chart(self, of: Callable[[Window], Measured | None], name: str, title: str = "", signal: str = "") -> Picture:
+        points = [
+            TimePoint(window.label, of(window), any(alarm.signal == signal for alarm in window.alarms))
+            for window in self.windows
+        ]
+        return timeline(points, name, title=title or name)
+
+    def page(self) -> bytes:
+        """The report as HTML."""
+        spent = self.timeline.spending
+        page = Page(
+            title="A classifier watched over time",
+            summary=self.summary,
+            privacy=(spent.statement,),
+            private=self.private,
+            simulation=spent.simulation,
+            figures=self.charts(),
+            warnings=self.warnings,
+            provenance=self.provenance,
+        )
+        return render(page).encode()
+
+    def report(self, path: Path | str) -> Path:
+        """Write the report as one HTML file."""
+        return documents.write_file(path, self.page())
+
+    def save(self, folder: documents.Folder, chart: str = "timeline.png") -> dict[str, str]:
+        """Write the result, the report, the first chart and the next calibrator; say where each file is."""
+        contents = {
+            "result.json": documents.text(self.to_json()).encode(),
+            "report.html": self.page(),
+            chart: self.charts()[0].png,
+        }
+        if self.recalibrate:
+            contents["calibrator.json"] = self.timeline.next.dumps(self.timeline.spending).encode()
+        return documents.write_all(folder, contents)
+
+
+def _shown() -> list[Metric]:
+    """The metrics over time, errors first."""
+    return sorted(shown_in("timeline"), key=lambda metric: metric.direction == "higher")
+
+
+def _value(metric: Metric) -> Callable[[Window], Measured | None]:
+    return lambda window: getattr(window.review.metrics, metric.name)
+
+
+def _served(window: Window) -> Measured | None:
+    return None if window.review.served is None else window.review.served.ece
+
+
+def _confidence(window: Window) -> Measured | None:
+    known = window.signals.get("confidence")
+    if known is None:
+        return None
+    half = 1.96 * known.variance**0.5
+    return Measured(known.value, known.value - half, known.value + half)
+
+
+def _row(window: Window, served: bool) -> tuple[str, ...]:
+    metrics = [_value(metric)(window) for metric in _shown()]
+    figures = (*metrics, *([_served(window)] * served), _confidence(window), window.review.estimate)
+    said = ("-" if one is None or one.value != one.value else f"{one.value:.4f}" for one in figures)
+    return (window.label, *said, ", ".join(alarm.signal for alarm in window.alarms))
 
 
 @final
-@dataclass(frozen=True)
-class Monitor:
-    """Watches a classifier window by window.
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The records cut by time: each window by its name, with its first day."""
 
-    An alarm is raised when the calibration gap, the mean confidence, or the ranking (accuracy where there are more than
-    two classes) differs from that of the windows since the last alarm, by a test whose variance holds chance and
-    privacy noise. `false_alarms` is the chance of an alarm in a window without any shift, all tests together
-    (Bonferroni). With a method of `recalibration`, each window is served by what the last `memory` windows taught,
-    the latest counting twice the one before.
-    """
+    records: Mapping[str, Federation]
+    first_days: Mapping[str, int]
+    warnings: tuple[str, ...]
 
-    false_alarms: float = 0.01
-    recalibration: Method[Calibrator] | None = None
-    memory: int = 4
+    @property
+    def schema(self) -> Schema:
+        """The public facts; every window has the same clients."""
+        return next(iter(self.records.values())).schema
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Monitoring:
+    """Everything that a monitoring is told."""
+
+    data: Data
+    privacy: Privacy
+    by: Every = Every.WEEK
+    recalibrate: bool = False
+    method: Method[Calibrator] | None = None  # of recalibration; None for the usual one
+    false_alarms: float = _FALSE_ALARMS
+    calibrator: Calibrator | None = None  # applied before anything is measured
+    rounds: int | None = None  # the latest so many windows; None for all
+    session: Session = field(default_factory=Session)
 
     def __post_init__(self) -> None:
-        if not 0 < self.false_alarms < 1:
-            raise InputError(f"Expected a false-alarm rate between 0 and 1, found {self.false_alarms}.")
-        if self.memory < 1:
-            raise InputError(f"Expected a memory of at least one window, found {self.memory}.")
+        if self.rounds is not None and self.rounds < 1:
+            raise InputError(f"Expected at least one round of evaluation, found {self.rounds}.")
 
-    def watch(self, labels: Sequence[str], ask: Ask) -> Timeline:
-        """Ask window after window, in order of time; nothing of a window is known while it is served."""
-        if not labels:
-            raise InputError("Expected at least one window, found none.")
-        windows: list[Window] = []
-        spent: list[Spending] = []
-        taught: list[Calibrator] = []
-        reference: list[Mapping[str, Signal]] = []
-        for label in labels:
-            served = mixed(taught[-self.memory :])
-            result = ask(label, ReviewWindow(served, self.recalibration))
-            found = signals(result.artifact.metrics)
-            alarms = self._alarms(found, reference)
-            reference = [found] if alarms else [*reference, found]
-            if found and result.artifact.calibrator is not None:  # a window that drowns in noise teaches nothing
-                taught.append(result.artifact.calibrator)
-            windows.append(Window(label, result.artifact, found, alarms, served))
-            spent.append(result.privacy)
-        return Timeline(tuple(windows), together(spent), mixed(taught[-self.memory :]))
+    def dry_run(self) -> DryRun:
+        """What all windows would cost; nothing is asked."""
+        windows = self._windows(Conductor(self.session, self.session.forgotten()))
+        phase = self._first(windows)
+        total = together([phase.spending] * len(windows.records))
+        each = replace(phase, name="each window", agreed=replace(phase.agreed, spending=total))
+        return DryRun.of({"windows": list(windows.records)}, [each], total, windows.warnings, self.session)
 
-    def _alarms(self, found: Mapping[str, Signal], reference: Sequence[Mapping[str, Signal]]) -> tuple[Alarm, ...]:
-        limit = NormalDist().inv_cdf(1 - self.false_alarms / max(len(found), 1) / 2)
-        raised = []
-        for name, now in found.items():
-            known = [earlier[name] for earlier in reference if name in earlier]
-            if not known:
-                continue
-            before = pooled(known)
-            deviations = abs(now.value - before.value) / sqrt(max(now.variance + before.variance, 1e-300))
-            if deviations > limit:
-                raised.append(Alarm(name, before.value, now.value, deviations))
-        return tuple(raised)
+    def run(self) -> MonitorResult:
+        """Measure window after window."""
+        with self.session.opened("monitor", self._settings, self.data) as conductor:
+            windows = self._windows(conductor)
+            first = self._first(windows)
+            conductor.pay(together([first.spending] * len(windows.records)))
 
+            def ask(label: str, method: ReviewWindow) -> Result[Review]:
+                # a window that serves what the first one does is planned as the first one
+                known = first if method == self._reviewed(windows.schema) else self._phase(method, windows)
+                phase = replace(known, name=label.replace(" ", "-"))
+                return conductor.run(phase, InProcess(windows.records[label]))
 
-def mixed(taught: Sequence[Calibrator]) -> Calibrator:
-    """Average calibrators, each counting half of the one after it; nothing taught means no change."""
-    if len(taught) < 2:
-        return taught[0] if taught else Identity("Nothing was known yet.")
-    weights = [2.0**place for place in range(len(taught))]
-    return Mixture(tuple(taught), tuple(weight / sum(weights) for weight in weights))
+            found = self._monitor(windows.schema).watch(list(windows.records), ask)
+            conductor.tell()
+        spent = for_units(found.spending, self.data.columns.unit)
+        return MonitorResult(
+            timeline=replace(found, spending=spent),
+            by=self.by,
+            false_alarms=self.false_alarms,
+            first_days=windows.first_days,
+            recalibrate=self.recalibrate,
+            private=self.privacy.private,
+            warnings=windows.warnings,
+            replayed=conductor.replayed,
+            provenance=self._provenance,
+        )
 
+    @property
+    def _settings(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in ("by", "recalibrate", "false_alarms", "rounds")}
+        parts = {name: wire.encode(getattr(self, name)) for name in ("privacy", "calibrator", "method")}
+        return {**plain, **parts}
 
-def together(spent: Sequence[Spending]) -> Spending:
-    """Say what windows of different records cost together: the dearest for records, the sum for clients."""
-    dearest = max(spent, key=lambda one: one.epsilon or 0.0)
-    if dearest.epsilon is None or len(spent) == 1:
-        return dearest
-    if dearest.unit == "record":
-        told = f"{len(spent)} windows hold different records, so together they cost what the dearest does. "
-        return replace(dearest, statement=told + dearest.statement)
-    epsilon, delta = sum(one.epsilon or 0.0 for one in spent), sum(one.delta or 0.0 for one in spent)
-    told = f"Over {len(spent)} windows in which clients come again: epsilon = {epsilon:.6g}, delta = {delta:.6g}. "
-    return replace(dearest, epsilon=epsilon, delta=delta, statement=f"{told}Of one window: {dearest.statement}")
+    @property
+    def _provenance(self) -> dict[str, object]:
+        from fedcalib import __version__
 
+        told = {name: str(value) for name, value in vars(self).items() if name not in ("data", "session") and value}
+        return {"fedcalib": __version__, **told, "files": ", ".join(path.name for path in self.data.files)}
 
-def in_process(windows: Mapping[str, Federation], privacy: Privacy, **options: Any) -> Ask:
-    """Let windows that are at hand answer, each with the whole budget of the model; options are those of `run`."""
+    def _windows(self, conductor: Conductor) -> Windows:
+        """Read the records and cut them by time; windows start at the first day there is."""
+        federation, warnings = conductor.read(self.data, self.privacy.private)
+        if self.calibrator is not None:
+            federation = replace(federation, records=self.calibrator.over(federation.records))
+        days = np.asarray(federation.records.extra["time"])
+        first = int(days.min())
+        place = (days - first) // self.by.days
+        count = int(place.max()) + 1
+        if count > _MOST_WINDOWS:
+            raise InputError(f"Expected at most {_MOST_WINDOWS} windows, found {count}; use longer ones with --by.")
+        wanted = range(max(count - (self.rounds or count), 0), count)
+        names = {index: f"{self.by} {index + 1}" for index in wanted}
+        records = {name: federation.where(place == index) for index, name in names.items()}
+        return Windows(records, {name: first + self.by.days * index for index, name in names.items()}, warnings)
 
-    def ask(label: str, method: ReviewWindow) -> Result[Review]:
-        own = dict(options)
-        if "randomness" in own:
-            own["randomness"] = own["randomness"].derive(label)
-        return run(method, InProcess(windows[label]), privacy, **own)
+    def _monitor(self, schema: Schema) -> Monitor:
+        if not self.recalibrate:
+            return Monitor(self.false_alarms)
+        usual = PlattScaling() if schema.classes == 2 else AccT()
+        return Monitor(self.false_alarms, self.method or usual)
 
-    return ask
+    def _reviewed(self, schema: Schema) -> ReviewWindow:
+        """What the first window is asked: nothing was learnt before it."""
+        return ReviewWindow(mixed(()), self._monitor(schema).recalibration)
+
+    def _first(self, windows: Windows) -> Phase[Review]:
+        return self._phase(self._reviewed(windows.schema), windows)
+
+    def _phase(self, method: ReviewWindow, windows: Windows) -> Phase[Review]:
+        """Plan one window: with the whole budget where windows hold different units, otherwise with its share."""
+        budget = self.privacy.budget
+        apart = budget is None or budget.unit == "record"
+        privacy = scaled(self.privacy, 1.0 if apart else 1.0 / len(windows.records))
+        return Phase.of("window", method, privacy, Everyone(), windows.schema)

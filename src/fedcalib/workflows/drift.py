@@ -1,0 +1,213 @@
+"""The few numbers of a window that alarms look at, each with a variance that holds chance and privacy noise.
+
+Watching a classifier over time: private figures window by window, alarms, and recalibration that acts.
+
+Windows hold different records. Where the record is the unit, they compose in parallel: all windows together cost what
+the dearest one does. Where the client is the unit, clients come again and costs add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import NormalDist
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from fedcalib.accounting.spending import Spending
+from fedcalib.artifacts.calibrator import Calibrator, Identity, Mixture
+from fedcalib.artifacts.evaluation import MetricsReport, Review
+from fedcalib.errors import InputError
+from fedcalib.federation import Federation
+from fedcalib.loop import Result, run
+from fedcalib.method import Method
+from fedcalib.methods.compare_models import ReviewWindow
+from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.metrics.table import ACCURACY, AUC
+from fedcalib.privacy import Privacy
+from fedcalib.runtimes import InProcess
+
+
+@final
+@dataclass(frozen=True)
+class Signal:
+    """A figure and how unsure it is."""
+
+    value: float
+    variance: float
+
+
+def signals(report: MetricsReport) -> Mapping[str, Signal]:
+    """Read the signals off a window's metrics; none where the window drowns in noise."""
+    if report.accuracy is None or report.reliability.records <= 0:
+        return {}
+    table, cells = report.reliability, report.reliability.bins
+    records = table.records
+    held = np.maximum(table.count[0], 0.0)
+    share = np.clip(np.divide(table.correct[0], held, out=np.zeros(cells), where=held > 0), 0.0, 1.0)
+    mean = np.clip(np.divide(table.confidence[0], held, out=np.zeros(cells), where=held > 0), 0.0, 1.0)
+    inside = 0.25 / cells**2  # the most that confidences inside a bin can vary
+    gap, confidence = float(table.gap.sum()) / records, float(table.confidence.sum()) / records
+    squares = held @ (share * (1 - mean) ** 2 + (1 - share) * mean**2 + inside) / max(held.sum(), 1.0) - gap**2
+    spread = held @ (mean**2 + inside) / max(held.sum(), 1.0) - confidence**2
+    count_noise = 2 * cells * report.count_variance
+    found = {
+        "gap": Signal(gap, _variance(squares, cells * report.gap_variance + gap**2 * count_noise, records)),
+        "confidence": Signal(
+            confidence,
+            _variance(
+                spread, cells * (report.count_variance + report.gap_variance) + confidence**2 * count_noise, records
+            ),
+        ),
+    }
+    ranking, measured = (ACCURACY, report.accuracy) if report.auc is None else (AUC, report.auc)
+    return {**found, ranking.name: _of_interval(measured)}
+
+
+def pooled(known: Sequence[Signal]) -> Signal:
+    """Average signals by how sure they are."""
+    sure = np.array([1 / max(one.variance, 1e-300) for one in known])
+    values = np.array([one.value for one in known])
+    return Signal(float(sure @ values / sure.sum()), float(1 / sure.sum()))
+
+
+def _variance(spread: float, noise: float, records: float) -> float:
+    return float((max(spread, 0.0) * records + noise) / records**2)
+
+
+def _of_interval(measured: Measured) -> Signal:
+    """Read the variance off a 95% interval, by its longer side."""
+    half = max(measured.high - measured.value, measured.value - measured.low)
+    return Signal(measured.value, (half / normal_quantile(0.95)) ** 2)
+
+
+Ask: TypeAlias = Callable[[str, ReviewWindow], Result[Review]]  # asks one window, by its name
+
+
+@final
+@dataclass(frozen=True)
+class Alarm:
+    """A figure that moved further than chance and noise explain: from where to where, and how many deviations."""
+
+    signal: str
+    before: float
+    now: float
+    deviations: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Window:
+    """One window: what was found, what moved, and which calibrator was in use."""
+
+    label: str
+    review: Review
+    signals: Mapping[str, Signal]
+    alarms: tuple[Alarm, ...]
+    served: Calibrator
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """All windows in order, what they cost together, and the calibrator to serve next."""
+
+    windows: tuple[Window, ...]
+    spending: Spending
+    next: Calibrator
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """Name the windows that raised an alarm."""
+        return tuple(window.label for window in self.windows if window.alarms)
+
+
+@final
+@dataclass(frozen=True)
+class Monitor:
+    """Watches a classifier window by window.
+
+    An alarm is raised when the calibration gap, the mean confidence, or the ranking (accuracy where there are more than
+    two classes) differs from that of the windows since the last alarm, by a test whose variance holds chance and
+    privacy noise. `false_alarms` is the chance of an alarm in a window without any shift, all tests together
+    (Bonferroni). With a method of `recalibration`, each window is served by what the last `memory` windows taught,
+    the latest counting twice the one before.
+    """
+
+    false_alarms: float = 0.01
+    recalibration: Method[Calibrator] | None = None
+    memory: int = 4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.false_alarms < 1:
+            raise InputError(f"Expected a false-alarm rate between 0 and 1, found {self.false_alarms}.")
+        if self.memory < 1:
+            raise InputError(f"Expected a memory of at least one window, found {self.memory}.")
+
+    def watch(self, labels: Sequence[str], ask: Ask) -> Timeline:
+        """Ask window after window, in order of time; nothing of a window is known while it is served."""
+        if not labels:
+            raise InputError("Expected at least one window, found none.")
+        windows: list[Window] = []
+        spent: list[Spending] = []
+        taught: list[Calibrator] = []
+        reference: list[Mapping[str, Signal]] = []
+        for label in labels:
+            served = mixed(taught[-self.memory :])
+            result = ask(label, ReviewWindow(served, self.recalibration))
+            found = signals(result.artifact.metrics)
+            alarms = self._alarms(found, reference)
+            reference = [found] if alarms else [*reference, found]
+            if found and result.artifact.calibrator is not None:  # a window that drowns in noise teaches nothing
+                taught.append(result.artifact.calibrator)
+            windows.append(Window(label, result.artifact, found, alarms, served))
+            spent.append(result.privacy)
+        return Timeline(tuple(windows), together(spent), mixed(taught[-self.memory :]))
+
+    def _alarms(self, found: Mapping[str, Signal], reference: Sequence[Mapping[str, Signal]]) -> tuple[Alarm, ...]:
+        limit = NormalDist().inv_cdf(1 - self.false_alarms / max(len(found), 1) / 2)
+        raised = []
+        for name, now in found.items():
+            known = [earlier[name] for earlier in reference if name in earlier]
+            if not known:
+                continue
+            before = pooled(known)
+            deviations = abs(now.value - before.value) / sqrt(max(now.variance + before.variance, 1e-300))
+            if deviations > limit:
+                raised.append(Alarm(name, before.value, now.value, deviations))
+        return tuple(raised)
+
+
+def mixed(taught: Sequence[Calibrator]) -> Calibrator:
+    """Average calibrators, each counting half of the one after it; nothing taught means no change."""
+    if len(taught) < 2:
+        return taught[0] if taught else Identity("Nothing was known yet.")
+    weights = [2.0**place for place in range(len(taught))]
+    return Mixture(tuple(taught), tuple(weight / sum(weights) for weight in weights))
+
+
+def together(spent: Sequence[Spending]) -> Spending:
+    """Say what windows of different records cost together: the dearest for records, the sum for clients."""
+    dearest = max(spent, key=lambda one: one.epsilon or 0.0)
+    if dearest.epsilon is None or len(spent) == 1:
+        return dearest
+    if dearest.unit == "record":
+        told = f"{len(spent)} windows hold different records, so together they cost what the dearest does. "
+        return replace(dearest, statement=told + dearest.statement)
+    epsilon, delta = sum(one.epsilon or 0.0 for one in spent), sum(one.delta or 0.0 for one in spent)
+    told = f"Over {len(spent)} windows in which clients come again: epsilon = {epsilon:.6g}, delta = {delta:.6g}. "
+    return replace(dearest, epsilon=epsilon, delta=delta, statement=f"{told}Of one window: {dearest.statement}")
+
+
+def in_process(windows: Mapping[str, Federation], privacy: Privacy, **options: Any) -> Ask:
+    """Let windows that are at hand answer, each with the whole budget of the model; options are those of `run`."""
+
+    def ask(label: str, method: ReviewWindow) -> Result[Review]:
+        own = dict(options)
+        if "randomness" in own:
+            own["randomness"] = own["randomness"].derive(label)
+        return run(method, InProcess(windows[label]), privacy, **own)
+
+    return ask

@@ -1,0 +1,177 @@
+"""Plan a study before anybody is asked: how many clients, which epsilon, or which error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+from fedcalib.errors import InputError
+from fedcalib.planning import Forecast, Study
+from fedcalib.planning.simulation import ScoreModel
+from fedcalib.queries.scores import ScoreTree
+from fedcalib.report.canvas import Picture
+from fedcalib.report.curve_plots import trade_off
+from fedcalib.report.values import PlotLine
+from fedcalib.workflows import documents
+from fedcalib.workflows.documents import TextTable
+
+_CLIENTS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show studies of these sizes around the answer
+_EPSILONS: Final = (0.3, 1.0, 3.0)
+_FEWEST: Final = 20  # clients
+_TOLERANCE: Final = 1.1  # a search stops at errors that are this close to the target
+
+
+def plan(
+    metric: str,
+    *,
+    target_error: float | None = None,
+    clients: int | None = None,
+    epsilon: float | None = None,
+    privacy: str = "distributed",
+    scores: ScoreModel | None = None,
+    tree: ScoreTree | None = None,
+) -> StudyPlan:
+    """Solve for whichever of clients, epsilon and error is left out, by simulating the study.
+
+    Parameters
+    ----------
+    metric
+        The name of a metric, such as "auc".
+    target_error
+        Root mean square error to reach; left out where clients and epsilon are given.
+    clients
+        How many clients take part, one record each.
+    epsilon
+        The whole budget; "secagg" has none.
+    privacy
+        "secagg", "distributed" or "local".
+    scores
+        What you expect of the scores: share of positives, AUC and over-confidence.
+    tree
+        The tree of scores to count; chosen if left out.
+
+    Returns
+    -------
+    StudyPlan
+        The study that answers the question, with others around it.
+
+    Raises
+    ------
+    InputError
+        If more than one of the three is left out.
+
+    Examples
+    --------
+    >>> from fedcalib.queries.scores import ScoreTree
+    >>> from fedcalib.workflows.plan import plan
+    >>> found = plan("accuracy", clients=1000, epsilon=1.0, tree=ScoreTree(4, 3))
+    >>> found.enough, 0.01 < found.forecast.error < 0.1
+    (True, True)
+    """
+    study = Study(metric, privacy, scores or ScoreModel(), tree)
+    return StudyPlan(study, _solved(study, target_error, clients, epsilon), target_error)
+
+
+def _solved(study: Study, target: float | None, clients: int | None, epsilon: float | None) -> Forecast:
+    if clients is not None and (epsilon is not None or study.privacy == "secagg"):
+        return study.forecast(clients, epsilon)
+    if target is None:
+        raise InputError("Expected a target error (--target-error), or both clients and epsilon, found neither.")
+    if clients is not None:
+        return study.epsilon_for(target, clients)
+    return study.clients_for(target, epsilon)
+
+
+@final
+@dataclass(frozen=True)
+class StudyPlan:
+    """A study that was planned: what it would be off by, and whether that is enough."""
+
+    study: Study
+    forecast: Forecast
+    target_error: float | None = None
+
+    @property
+    def enough(self) -> bool:
+        """Whether the figure would nearly always be given, and the target error reached."""
+        found = self.forecast
+        return found.enough and (self.target_error is None or found.error <= _TOLERANCE * self.target_error)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a sentence."""
+        found, metric, tree = self.forecast, self.study.metric, self.forecast.tree
+        budget = "" if found.epsilon is None else f" at epsilon = {found.epsilon:.3g}"
+        size = f"{found.clients:,} clients{budget} under '{self.study.privacy}'"
+        if not found.enough:
+            return f"Not enough data: with {size}, {metric} drowns in noise in {found.refused:.0%} of runs."
+        if not self.enough:
+            return f"Not enough data: even {size} leave {metric} off by {found.error:.2g}, not {self.target_error:g}."
+        levels = f"arity {tree.arity}, height {tree.height}: {tree.leaves} cells"
+        return f"{size} leave {metric} off by {found.error:.2g} (root mean square), with a tree of {levels}."
+
+    @property
+    def around(self) -> tuple[Forecast, ...]:
+        """Smaller and larger studies with the same tree."""
+        found, study = self.forecast, replace(self.study, tree=self.forecast.tree)
+        sizes = sorted({max(round(found.clients * factor), _FEWEST) for factor in _CLIENTS})
+        budgets = [None] if found.epsilon is None else [found.epsilon * factor for factor in _EPSILONS]
+        return tuple(study.forecast(size, budget) for budget in budgets for size in sizes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data, as `fedcalib plan --format json` prints it."""
+        return {
+            "metric": self.study.metric,
+            "privacy": self.study.privacy,
+            "target_error": self.target_error,
+            **_row(self.forecast),
+            "enough": self.enough,
+            "verdict": self.verdict,
+            "around": [_row(forecast) for forecast in self.around],
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas frame with one row per study around the answer."""
+        return documents.frame([_row(forecast) for forecast in self.around])
+
+    def tables(self) -> list[TextTable]:
+        """The plan for people."""
+        rows = tuple(
+            (
+                f"{one.clients:,}",
+                "-" if one.epsilon is None else f"{one.epsilon:.3g}",
+                f"{one.error:.2g}" if one.enough else "drowned",
+            )
+            for one in self.around
+        )
+        title = f"Error of {self.study.metric} around that"
+        verdict = TextTable("", ("", ""), (("verdict", self.verdict),))
+        return [verdict, TextTable(title, ("clients", "epsilon", "error"), rows)]
+
+    def picture(self) -> Picture:
+        """The error against the number of clients, one line per epsilon."""
+        shown = [one for one in self.around if one.enough]
+        lines = []
+        for epsilon in dict.fromkeys(one.epsilon for one in self.around):
+            own = [one for one in shown if one.epsilon == epsilon]
+            label = "exact" if epsilon is None else f"epsilon = {epsilon:.3g}"
+            lines.append(PlotLine(label, [one.clients for one in own], [one.error for one in own]))
+        metric = self.study.metric
+        return trade_off(lines, "clients", f"error of {metric}", f"Error of {metric}, {self.study.privacy}")
+
+    def plot(self, path: Path | str) -> Path:
+        """Write the picture as a PNG."""
+        return documents.write_file(path, self.picture().png)
+
+
+def _row(found: Forecast) -> dict[str, Any]:
+    return {
+        "clients": found.clients,
+        "epsilon": found.epsilon,
+        "error": found.error if found.error == found.error else None,
+        "refused": found.refused,
+        "arity": found.tree.arity,
+        "height": found.tree.height,
+        "buckets": found.tree.leaves,
+    }
