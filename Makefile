@@ -13,7 +13,7 @@ COMMA := ,
 EXTRAS := sklearn,flower,onnx,fast,demo,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel snapshots bench bench-maddock e2e fuzz clean
+.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock e2e fuzz clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -38,6 +38,12 @@ wheel: $(VENV)/.dev
 # Write tests/snapshots anew; WORDS=1 writes sentences only and leaves figures as they are
 snapshots: $(VENV)/.dev
 	$(BIN)/python -m tests.snapshots.rewrite $(if $(WORDS),--words)
+
+# Write what follows from the registry: imports for type checkers, the page of public names, a stored file per new type
+generated: $(VENV)/.dev
+	$(BIN)/python -m tests.test_registry
+	$(BIN)/python -m tests.test_docs
+	$(BIN)/python -m tests.compatibility.test_stored
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks

@@ -25,7 +25,7 @@ from fedcalib.query import Query
 from fedcalib.registry import ROWS, Registered
 from fedcalib.remote.policy import Policy
 from tests.cli.conftest import overconfident
-from tests.contract.subjects import federation
+from tests.contract.subjects import METHODS, MODELS, federation
 from tests.remote.places import places
 
 KINDS = {"method": Method, "privacy": Privacy, "mechanism": Mechanism, "query": Query}
@@ -114,6 +114,14 @@ def test_words_make_methods_and_privacy_models() -> None:
         registry.method("score-curves", {})  # it gives no calibrator
     assert registry.find("method", "score-curves").build({}) == fc.ScoreCurves()
     assert registry.find("method", "nll-t").name == "NLLT"
+
+
+ELSEWHERE = {"CompareModels", "DomainTemperatures", "FitAndMeasure"}  # tested with the columns or methods they need
+
+
+def test_the_contract_holds_every_method_and_privacy_model() -> None:
+    tried = {type(subject).__name__ for subject in (*METHODS, *MODELS)}
+    assert tried == set(registry.names("method", "privacy")) - ELSEWHERE
 
 
 PACKAGE = '''

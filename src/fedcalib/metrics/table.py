@@ -43,9 +43,9 @@ class Metric:
 
     Examples
     --------
-    >>> from fedcalib.metrics.table import METRICS
-    >>> [metric.name for metric in METRICS if metric.direction == "higher"]
-    ['auc', 'accuracy', 'precision', 'recall']
+    >>> from fedcalib.metrics.table import BRIER
+    >>> BRIER.title, BRIER.direction
+    ('Brier score', 'lower')
     """
 
     name: str
