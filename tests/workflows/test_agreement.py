@@ -45,7 +45,7 @@ class Weighing(Runtime):
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("privacy", MODELS, ids=repr)
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
-def test_the_agreed_bytes_are_what_a_client_sends(method: fc.Method, privacy: fc.Privacy, classes: int) -> None:
+def test_the_agreed_bytes_are_what_a_client_sends(method: fc.Method, privacy: fc.privacy.Privacy, classes: int) -> None:
     runtime = Weighing(data.federation(classes))
     try:
         agreed: Agreement[Any] = Agreement.of(method, privacy, fc.Everyone(), runtime.schema)
@@ -64,7 +64,7 @@ def test_the_agreed_bytes_are_what_a_client_sends(method: fc.Method, privacy: fc
 @pytest.mark.parametrize("privacy", MODELS, ids=repr)
 @pytest.mark.parametrize("method", [fc.FedBin(), fc.QuantileBinning(), fc.PlattScaling()], ids=repr)
 def test_a_dry_run_costs_nothing_and_tells_what_the_run_costs(
-    tmp_path: Path, method: fc.Method, privacy: fc.Privacy
+    tmp_path: Path, method: fc.Method, privacy: fc.privacy.Privacy
 ) -> None:
     ledger = tmp_path / "ledger.db"
     told = Calibration(Data.of(data.federation(2)), method, privacy, session=Session(1, tmp_path / "state", ledger))
@@ -81,7 +81,7 @@ def test_a_dry_run_costs_nothing_and_tells_what_the_run_costs(
 
 
 @pytest.mark.parametrize("privacy", CLIPPED, ids=repr)
-def test_every_conversation_is_planned_once(privacy: fc.Privacy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_conversation_is_planned_once(privacy: fc.privacy.Privacy, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[fc.Method] = []
     plan = Plan.of
 
