@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcalib.errors import InputError
-from fedcalib.metrics.binning import MOST_BINS, bin_edges, bin_index
+from fedcalib.metrics.binning import MAX_BINS, bin_edges, bin_index
 
 unit = st.floats(0, 1)
 some_bins = st.integers(1, 3000)
@@ -47,7 +47,7 @@ def test_halving_the_bins_merges_neighbours(value: float, bins: int) -> None:
 
 def test_both_ends_have_a_bin_and_shapes_are_kept() -> None:
     assert bin_index([[0.0, -0.0], [1.0, np.nextafter(1.0, 0.0)]], 15).tolist() == [[0, 0], [14, 14]]
-    assert bin_index(1.0, MOST_BINS) == MOST_BINS - 1
+    assert bin_index(1.0, MAX_BINS) == MAX_BINS - 1
     assert bin_index([], 3).shape == (0,)
 
 
@@ -69,7 +69,7 @@ def test_what_is_no_number_is_refused() -> None:
         bin_index(["0.5"], 15)
 
 
-@pytest.mark.parametrize("bins", [0, -1, 1.5, True, MOST_BINS + 1])
+@pytest.mark.parametrize("bins", [0, -1, 1.5, True, MAX_BINS + 1])
 def test_what_is_no_number_of_bins_is_refused(bins: int) -> None:
     with pytest.raises(InputError, match="whole number of bins"):
         bin_index([0.5], bins)

@@ -37,10 +37,10 @@ from fedcalib.metrics.losses import (
     top_label,
 )
 from fedcalib.metrics.ranking import (
-    Confusion,
     PrCurve,
     RocCurve,
     ScoreCounts,
+    ThresholdCounts,
     auc_bucket_bound,
     auc_of_counts,
     auc_variance,
@@ -67,13 +67,13 @@ from fedcalib.metrics.smooth_ece import binary_smooth_ece, residual_histogram, s
 __all__ = [
     "Band",
     "CalibrationLine",
-    "Confusion",
     "Interval",
     "Measured",
     "PrCurve",
     "Reliability",
     "RocCurve",
     "ScoreCounts",
+    "ThresholdCounts",
     "accuracy",
     "accuracy_interval",
     "auc_bucket_bound",

@@ -1,8 +1,7 @@
-"""A figure with its interval: what artifacts hold, reports show and files keep.
+"""Confidence intervals, and the checks of what metrics are computed from.
 
-The doors of the metrics: shapes and ranges are checked here, once, and nowhere behind.
-
-Confidence intervals: for proportions, for means, and for many proportions side by side.
+`Measured` is a value with its interval, as artifacts and files hold it; `Interval` is an interval by itself, and `Band`
+holds many of them. The shapes and ranges of probabilities, scores and labels are checked here, once, for all metrics.
 """
 
 from __future__ import annotations
@@ -20,32 +19,46 @@ from fedcalib.metrics.binning import check_unit_interval
 from fedcalib.numeric import bisected
 from fedcalib.types import Array, Floats, Ints
 
-NOTHING = math.nan
+UNKNOWN = math.nan
 
 
 @final
 @dataclass(frozen=True)
 class Measured:
-    """A figure with the interval that chance and privacy noise leave it (95%); NaN stands for what is not known."""
+    """A value with its 95% confidence interval, which covers sampling and privacy noise.
+
+    Parameters
+    ----------
+    value
+        The estimate; NaN if it is not known.
+    low, high
+        Ends of the interval; NaN if they are not known.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.Measured(0.91, 0.89, 0.93).to_json()
+    {'value': 0.91, 'low': 0.89, 'high': 0.93}
+    """
 
     value: float
-    low: float = NOTHING
-    high: float = NOTHING
+    low: float = UNKNOWN
+    high: float = UNKNOWN
 
     def to_json(self) -> dict[str, float | None]:
-        """Give the three numbers by name, with null for what is not known."""
+        """The three numbers by name; None for those that are not known."""
         numbers = {"value": self.value, "low": self.low, "high": self.high}
         return {name: None if math.isnan(number) else number for name, number in numbers.items()}
 
 
-BLOCK = 1 << 17  # numbers handled at once: a megabyte of doubles, so that a block stays in cache
-TOLERANCE = 1e-3  # how far a row may be from summing to one: half precision is, by rounding alone
+BLOCK = 1 << 17  # numbers that are processed at once: a megabyte of doubles, so that a block stays in cache
+SUM_TOLERANCE = 1e-3  # of the sum of a row, which is one; rounding to half precision alone leaves that much
 
 
 def record_blocks(probs: Any, labels: Any) -> Iterator[tuple[Floats, Ints]]:
-    """Walk through scored records a cache-sized block at a time, checking each block on the way.
+    """Iterate over records in blocks that fit the cache, and check each block.
 
-    Blocks are double precision whatever came in. The shapes are checked before the first block.
+    Blocks are in double precision whatever the input. The shapes are checked before the first block.
     """
     matrix, column = matching(probs, labels)
     rows = max(1, BLOCK // matrix.shape[1])
@@ -56,22 +69,22 @@ def record_blocks(probs: Any, labels: Any) -> Iterator[tuple[Floats, Ints]]:
 
 
 def matching(probs: Any, labels: Any) -> tuple[Array, Ints]:
-    """Return a (records, classes) matrix and its labels, or say why they do not fit together."""
+    """The matrix (records, classes) and its labels (records,), after checking shapes and labels."""
     matrix = np.asarray(probs)
     if matrix.ndim != 2 or matrix.shape[1] < 2 or matrix.dtype.kind not in "fiub":
         raise InputError(
             f"Expected probabilities of shape (records, classes), found {matrix.dtype} of shape {matrix.shape}; "
-            "for the scores of a binary classifier use the metrics that take one score a record."
+            "for the scores of a binary classifier use the metrics that take one score per record."
         )
     return matrix, _label_column(labels, len(matrix), matrix.shape[1])
 
 
 def scores_and_labels(scores: Any, labels: Any) -> tuple[Floats, Ints]:
-    """Return one score in [0, 1] a record and its 0/1 label, or say what is wrong."""
+    """Scores in [0, 1] and labels 0 or 1, after checking both."""
     column = np.asarray(scores)
     if column.ndim != 1 or column.dtype.kind not in "fiub":
         raise InputError(
-            f"Expected one score a record, found {column.dtype} of shape {column.shape}; "
+            f"Expected one score per record, found {column.dtype} of shape {column.shape}; "
             "pass the probability of class 1, which is probs[:, 1] of a matrix."
         )
     widened = column.astype(np.float64, copy=False)
@@ -80,9 +93,9 @@ def scores_and_labels(scores: Any, labels: Any) -> tuple[Floats, Ints]:
 
 
 def some_records(labels: Any) -> None:
-    """Refuse to average over nothing."""
+    """Raise an error if there are no records."""
     if not np.size(labels):
-        raise InputError("Expected at least one record, found none; leave empty sites out of a metric.")
+        raise InputError("Expected at least one record, found none; leave sites without records out of a metric.")
 
 
 def _checked_rows(rows: Array, start: int) -> Floats:
@@ -90,10 +103,10 @@ def _checked_rows(rows: Array, start: int) -> Floats:
     check_unit_interval(block, "probabilities")
     off = np.abs(block.sum(axis=1) - 1)
     worst = int(off.argmax())
-    if off[worst] > TOLERANCE:
+    if off[worst] > SUM_TOLERANCE:
         raise InputError(
             f"Expected probabilities that sum to one, found {block[worst].sum():.6g} in row {start + worst}; "
-            "normalise the rows, or measure each class by its own scores."
+            "normalise the rows, or use the binary metrics on each class."
         )
     return block
 
@@ -119,7 +132,22 @@ _HALVINGS = 26
 @final
 @dataclass(frozen=True)
 class Interval:
-    """A range that holds the true value with probability `level`, over repetitions of the whole experiment."""
+    """A confidence interval: it contains the true value with probability `level` over repetitions of the experiment.
+
+    Parameters
+    ----------
+    low, high
+        Its ends.
+    level
+        Confidence level between 0 and 1.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> interval = fc.metrics.Interval(0.2, 0.5, 0.95)
+    >>> 0.3 in interval, round(interval.width, 1)
+    (True, 0.3)
+    """
 
     low: float
     high: float
@@ -130,14 +158,27 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """Say how wide the range is."""
         return self.high - self.low
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Band:
-    """One interval a cell, each by itself at `level`; cells without records span [0, 1]."""
+    """One confidence interval per cell, each by itself at `level`; cells without records have [0, 1].
+
+    Parameters
+    ----------
+    low, high
+        Arrays of the ends, of the shape of the cells.
+    level
+        Confidence level between 0 and 1.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.wilson([0, 5], [0, 10]).high.round(2)
+    array([1.  , 0.76])
+    """
 
     low: Floats
     high: Floats
@@ -148,7 +189,21 @@ Proportion: TypeAlias = Callable[[Any, Any, float], Band]
 
 
 def wilson(successes: Any, trials: Any, level: float = 0.95) -> Band:
-    """Bound proportions by Wilson's score interval: near its level on average, short, good for display."""
+    """Wilson's score intervals for proportions: coverage near the level on average, short, good for display.
+
+    Parameters
+    ----------
+    successes, trials
+        Exact counts, of any shape.
+    level
+        Confidence level.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(float(fc.metrics.wilson(5, 10).low), 3)
+    0.237
+    """
     z = normal_quantile(level)
     k, n = _counts(successes, trials)
     safe = np.maximum(n, 1)
@@ -160,10 +215,23 @@ def wilson(successes: Any, trials: Any, level: float = 0.95) -> Band:
 
 
 def clopper_pearson(successes: Any, trials: Any, level: float = 0.95) -> Band:
-    """Bound proportions exactly: never below its level, whatever the proportion and however few the trials.
+    """Clopper and Pearson's exact intervals for proportions: coverage is never below the level.
 
-    It also holds for a sum of unequal coins, as in a bin of records with different chances, since such a sum spreads
-    less than equal coins of the same mean do.
+    It also holds where probabilities differ between trials, as in a bin of records: such a sum has less variance than
+    trials with equal probabilities of the same mean.
+
+    Parameters
+    ----------
+    successes, trials
+        Exact counts, of any shape.
+    level
+        Confidence level.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(float(fc.metrics.clopper_pearson(5, 10).low), 3)
+    0.187
     """
     from scipy.special import betaincinv
 
@@ -175,15 +243,46 @@ def clopper_pearson(successes: Any, trials: Any, level: float = 0.95) -> Band:
 
 
 def proportion_interval(successes: float, trials: float, level: float = 0.95, bound: Proportion = wilson) -> Interval:
-    """Bound one proportion, such as an accuracy."""
+    """Confidence interval for one proportion, such as an accuracy.
+
+    Parameters
+    ----------
+    successes, trials
+        Exact counts.
+    level
+        Confidence level.
+    bound
+        The kind of interval: `wilson` or `clopper_pearson`.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.proportion_interval(90, 100).low, 3)
+    0.826
+    """
     band = bound(successes, trials, level)
     return Interval(float(band.low), float(band.high), level)
 
 
 def mean_interval(total: float, squares: float, count: int, level: float = 0.95) -> Interval:
-    """Bound a mean from three sums, by Student's law: the total, the total of squares and the count.
+    """Confidence interval for a mean from three sums, by Student's t distribution.
 
-    Right for averages of many bounded or light-tailed losses; fewer than two records say nothing about the spread.
+    It suits averages of many bounded or light-tailed losses.
+
+    Parameters
+    ----------
+    total, squares
+        Sum of the values and sum of their squares.
+    count
+        Number of values; with fewer than two, the interval is infinite.
+    level
+        Confidence level.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.mean_interval(50.0, 30.0, 100).high, 3)
+    0.545
     """
     from scipy.special import stdtrit
 
@@ -197,23 +296,35 @@ def mean_interval(total: float, squares: float, count: int, level: float = 0.95)
 
 
 def normal_quantile(level: float) -> float:
-    """Say how many standard deviations hold a normal value with probability `level`."""
+    """The number z such that a standard normal variable lies in [-z, z] with probability `level`.
+
+    Parameters
+    ----------
+    level
+        A probability between 0 and 1.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.normal_quantile(0.95), 2)
+    1.96
+    """
     return NormalDist().inv_cdf((1 + check_level(level)) / 2)
 
 
 def critical(width: float, level: float) -> float:
-    """Say how far to go beyond both ends of a set of answers that no amount of data could tell apart.
+    """Margin to add at both ends of an identified set: values that no amount of data could tell apart.
 
-    The width of the set and the answer are in standard deviations. The truth sits near one end at a time, so a wide
+    The width of the set and the margin are in standard deviations. The true value is near one end at a time, so a wide
     set needs a one-sided margin only (Imbens and Manski, 2004).
     """
-    law = NormalDist()
-    low, high = law.inv_cdf(check_level(level)), law.inv_cdf((1 + level) / 2)
-    return bisected(lambda z: law.cdf(z + width) - law.cdf(-z) >= level, low, high, _HALVINGS)[1]
+    normal = NormalDist()
+    low, high = normal.inv_cdf(check_level(level)), normal.inv_cdf((1 + level) / 2)
+    return bisected(lambda z: normal.cdf(z + width) - normal.cdf(-z) >= level, low, high, _HALVINGS)[1]
 
 
 def check_level(level: float) -> float:
-    """Return a confidence level, or refuse one outside (0, 1)."""
+    """The confidence level, after checking that it is between 0 and 1."""
     if not 0 < level < 1:
         raise InputError(f"Expected a confidence level between 0 and 1, such as 0.95, found {level}.")
     return level
@@ -222,5 +333,7 @@ def check_level(level: float) -> float:
 def _counts(successes: Any, trials: Any) -> tuple[Floats, Floats]:
     k, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
     if not ((k >= 0).all() and (k <= n).all()):
-        raise InputError("Expected between 0 and all trials to succeed; these bounds are for exact, not noisy, counts.")
+        raise InputError(
+            "Expected from 0 successes to as many as trials, found others; use exact counts, not noisy ones."
+        )
     return k, n

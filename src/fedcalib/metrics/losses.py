@@ -1,4 +1,4 @@
-"""Accuracy, log loss and Brier score, with intervals from sums of squares."""
+"""Accuracy, log loss and Brier score, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -16,69 +16,231 @@ from fedcalib.metrics.intervals import (
 )
 from fedcalib.types import Bools, Floats
 
-FLOOR = 1e-12  # a probability of zero costs -log of this, about 27.6; the floor is inside the logarithm only
+FLOOR = 1e-12  # the log loss of a probability of zero is -log of this, about 27.6
 
 
 def accuracy(probs: Any, labels: Any) -> float:
-    """Say how often the largest probability is on the right class; ties go to the lowest class."""
+    """Fraction of records whose most probable class is the true one; ties go to the lowest class.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.accuracy([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]), 3)
+    0.667
+    """
     return float(hits(probs, labels).mean())
 
 
 def nll(probs: Any, labels: Any) -> float:
-    """Average the negative log-likelihood of the true class, in nats."""
+    """Log loss: the mean negative log-likelihood of the true class, in nats.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.nll([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]), 3)
+    0.607
+    """
     return float(nll_losses(probs, labels).mean())
 
 
 def brier(probs: Any, labels: Any) -> float:
-    """Average the squared distance to the truth, summed over classes: from 0 to 2."""
+    """Brier score: the mean squared error of the probabilities, summed over classes, from 0 to 2.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.brier([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]), 3)
+    0.44
+    """
     return float(brier_losses(probs, labels).mean())
 
 
 def binary_nll(scores: Any, labels: Any) -> float:
-    """Average the negative log-likelihood of the label under a binary score, in nats."""
+    """Log loss of a binary score: the mean negative log-likelihood of the label, in nats.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.binary_nll([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 3)
+    0.472
+    """
     some_records(labels)
     column, truth = scores_and_labels(scores, labels)
-    return float(_log_cost(np.where(truth == 1, column, 1 - column)).mean())
+    return float(_log_loss(np.where(truth == 1, column, 1 - column)).mean())
 
 
 def binary_brier(scores: Any, labels: Any) -> float:
-    """Average the squared error of a binary score: from 0 to 1, half of what `brier` gives for both classes."""
+    """Brier score of a binary score: its mean squared error, from 0 to 1; half of `brier` of both classes.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.binary_brier([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 3)
+    0.158
+    """
     some_records(labels)
     column, truth = scores_and_labels(scores, labels)
     return float(np.square(column - truth).mean())
 
 
 def accuracy_interval(probs: Any, labels: Any, level: float = 0.95) -> Interval:
-    """Bound the accuracy by Wilson's interval."""
+    """Wilson's confidence interval for the accuracy.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+    level
+        Confidence level.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.accuracy_interval([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]).low, 3)
+    0.208
+    """
     right = hits(probs, labels)
     return proportion_interval(int(right.sum()), len(right), level)
 
 
 def nll_interval(probs: Any, labels: Any, level: float = 0.95) -> Interval:
-    """Bound the mean negative log-likelihood."""
-    return _spread(nll_losses(probs, labels), level)
+    """Confidence interval for the log loss.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+    level
+        Confidence level.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> probs, labels = [[0.9, 0.1], [0.4, 0.6]], [0, 1]
+    >>> fc.metrics.nll(probs, labels) in fc.metrics.nll_interval(probs, labels)
+    True
+    """
+    return _interval(nll_losses(probs, labels), level)
 
 
 def brier_interval(probs: Any, labels: Any, level: float = 0.95) -> Interval:
-    """Bound the mean Brier score."""
-    return _spread(brier_losses(probs, labels), level)
+    """Confidence interval for the Brier score.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+    level
+        Confidence level.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> probs, labels = [[0.9, 0.1], [0.4, 0.6]], [0, 1]
+    >>> fc.metrics.brier(probs, labels) in fc.metrics.brier_interval(probs, labels)
+    True
+    """
+    return _interval(brier_losses(probs, labels), level)
 
 
 def hits(probs: Any, labels: Any) -> Bools:
-    """Say of each record whether its largest probability is on the right class, (n,)."""
+    """Whether each record's most probable class is the true one, shape (n,).
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.hits([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]).tolist()
+    [True, True, False]
+    """
     some_records(labels)
     return np.concatenate([block.argmax(axis=1) == column for block, column in record_blocks(probs, labels)])
 
 
 def nll_losses(probs: Any, labels: Any) -> Floats:
-    """Give the negative log-likelihood of each record, (n,)."""
+    """Negative log-likelihood of each record's true class, shape (n,).
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.nll_losses([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]).round(3)
+    array([0.105, 0.511, 1.204])
+    """
     some_records(labels)
     own = [block[np.arange(len(column)), column] for block, column in record_blocks(probs, labels)]
-    return _log_cost(np.concatenate(own))
+    return _log_loss(np.concatenate(own))
 
 
 def brier_losses(probs: Any, labels: Any) -> Floats:
-    """Give the Brier score of each record, (n,)."""
+    """Brier score of each record, shape (n,).
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.brier_losses([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]).round(3)
+    array([0.02, 0.32, 0.98])
+    """
     some_records(labels)
     parts = []
     for block, column in record_blocks(probs, labels):
@@ -89,7 +251,27 @@ def brier_losses(probs: Any, labels: Any) -> Floats:
 
 
 def top_label(probs: Any, labels: Any) -> tuple[Floats, Bools]:
-    """Reduce each record to its largest probability and whether that class is right: a binary problem, (n,) twice."""
+    """The largest probability of each record, and whether that class is the true one: a binary problem.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+
+    Returns
+    -------
+    tuple of arrays
+        The largest probabilities and the correctness, each of shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> confidence, correct = fc.metrics.top_label([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1])
+    >>> confidence
+    array([0.9, 0.6, 0.7])
+    """
     some_records(labels)
     parts = []
     for block, column in record_blocks(probs, labels):
@@ -98,9 +280,9 @@ def top_label(probs: Any, labels: Any) -> tuple[Floats, Bools]:
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def _log_cost(own: Floats) -> Floats:
+def _log_loss(own: Floats) -> Floats:
     return -np.log(np.maximum(own, FLOOR))
 
 
-def _spread(losses: Floats, level: float) -> Interval:
+def _interval(losses: Floats, level: float) -> Interval:
     return mean_interval(float(losses.sum()), float(np.square(losses).sum()), len(losses), level)

@@ -1,9 +1,7 @@
-"""How well scores rank positives above negatives: ROC AUC with ties at one half, and its sampling error.
+"""Ranking and thresholds of a binary score: AUC with its variance, confusion counts, ROC and precision-recall curves.
 
-Everything is computed from counts of positives and negatives at ordered scores. Exact metrics take the distinct
+Everything is computed from counts of positives and negatives at increasing scores. Exact metrics take the distinct
 scores; federated ones take buckets, possibly noisy, and call the same functions.
-
-What a threshold does: confusion counts, precision, recall, and the curves that all thresholds draw.
 """
 
 from __future__ import annotations
@@ -28,19 +26,38 @@ from fedcalib.types import Array, Floats, Ints
 @final
 @dataclass(frozen=True, eq=False)
 class ScoreCounts:
-    """The distinct scores in rising order, and how many positives and negatives have each."""
+    """The distinct scores in increasing order, and the number of positives and negatives with each.
 
-    score: Floats  # (distinct,)
-    positive: Ints  # (distinct,)
-    negative: Ints  # (distinct,)
+    Parameters
+    ----------
+    score
+        Distinct scores, shape (distinct,).
+    positive, negative
+        Counts of labels 1 and 0 at each score, shape (distinct,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> counts = fc.metrics.ScoreCounts.of([0.2, 0.7, 0.2], [0, 1, 1])
+    >>> counts.score.tolist(), counts.positive.tolist(), counts.negative.tolist()
+    ([0.2, 0.7], [1, 1], [1, 0])
+    """
+
+    score: Floats
+    positive: Ints
+    negative: Ints
 
     @classmethod
     def of(cls, scores: Any, labels: Any) -> ScoreCounts:
-        """Count the labels at each distinct score, by one sort of integers.
+        """Count the labels at each distinct score.
 
-        The bits of non-negative doubles are ordered like the doubles and leave the sign bit free, so shifting them by
-        one makes room for the label: one plain sort then carries both, three times faster than sorting indices.
+        Parameters
+        ----------
+        scores, labels
+            Probabilities of class 1 and labels 0 or 1, each of shape (n,).
         """
+        # The bits of non-negative doubles are ordered like the doubles and leave the sign bit free, so shifting them
+        # by one makes room for the label: one sort of integers then carries both, three times faster than indices.
         column, truth = scores_and_labels(scores, labels)
         keys = column.view(np.int64) << 1  # the shift drops the sign, so -0.0 becomes 0.0
         keys |= truth
@@ -53,17 +70,52 @@ class ScoreCounts:
 
 
 def roc_auc(scores: Any, labels: Any) -> float:
-    """Give the chance that a positive outscores a negative, ties counting one half; NaN if a class is missing."""
+    """Area under the ROC curve: the probability that a positive outscores a negative, with ties counted one half.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+
+    Returns
+    -------
+    float
+        The area; NaN if a class is missing.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.roc_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.75
+    """
     some_records(labels)
     counts = ScoreCounts.of(scores, labels)
     return auc_of_counts(counts.positive, counts.negative)
 
 
 def roc_auc_interval(scores: Any, labels: Any, level: float = 0.95) -> Interval:
-    """Bound the AUC by DeLong's variance.
+    """Confidence interval for the AUC, by DeLong's variance.
 
-    When every pair is in order (or in reverse) that variance is zero and means nothing; then as many disjoint pairs as
-    there are records of the rarer class all agree, and an exact bound on their share takes over.
+    When every pair is in order (or in reverse) that variance is zero and says nothing. Then as many disjoint pairs as
+    there are records of the rarer class all agree, and the interval is an exact one for the proportion of such pairs.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+    level
+        Confidence level.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> interval = fc.metrics.roc_auc_interval([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    >>> 0.75 in interval
+    True
     """
     some_records(labels)
     counts = ScoreCounts.of(scores, labels)
@@ -76,10 +128,25 @@ def roc_auc_interval(scores: Any, labels: Any, level: float = 0.95) -> Interval:
 
 
 def auc_of_counts(positive: Any, negative: Any) -> float:
-    """Give the AUC of counts at rising scores, a tie within a cell counting one half.
+    """AUC of counts at increasing scores; pairs within a cell count one half.
 
-    Exact counts are summed as integers. Noisy ones may be negative; the result is clipped to [0, 1], and NaN when a
-    class has no records left.
+    Exact counts are summed as integers. Noisy ones may be negative; the result is clipped to [0, 1].
+
+    Parameters
+    ----------
+    positive, negative
+        Counts per cell, in the order of the score.
+
+    Returns
+    -------
+    float
+        The area; NaN if a class has no records.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.auc_of_counts([1, 3], [3, 1])
+    0.75
     """
     p, n = np.asarray(positive), np.asarray(negative)
     pairs = float(p.sum()) * float(n.sum())
@@ -89,19 +156,43 @@ def auc_of_counts(positive: Any, negative: Any) -> float:
 
 
 def auc_variance(positive: Any, negative: Any) -> float:
-    """Estimate the sampling variance of the AUC of counts (DeLong); NaN with fewer than two records of a class."""
+    """Sampling variance of the AUC of counts (DeLong); NaN with fewer than two records of a class.
+
+    Parameters
+    ----------
+    positive, negative
+        Counts per cell, in the order of the score.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.auc_variance([10, 30], [30, 10]), 5)
+    0.0024
+    """
     p, n = np.asarray(positive, dtype=np.float64), np.asarray(negative, dtype=np.float64)
     P, N, area = p.sum(), n.sum(), auc_of_counts(positive, negative)
     if not (P > 1 and N > 1):
         return float("nan")
-    below = (np.cumsum(n) - n / 2) / N  # share of negatives that a positive in this cell beats
-    above = 1 - (np.cumsum(p) - p / 2) / P  # share of positives that beat a negative in this cell
-    spread = (p * (below - area) ** 2).sum() / (P * (P - 1)) + (n * (above - area) ** 2).sum() / (N * (N - 1))
-    return max(float(spread), 0.0)
+    below = (np.cumsum(n) - n / 2) / N  # fraction of negatives below a positive in this cell
+    above = 1 - (np.cumsum(p) - p / 2) / P  # fraction of positives above a negative in this cell
+    variance = (p * (below - area) ** 2).sum() / (P * (P - 1)) + (n * (above - area) ** 2).sum() / (N * (N - 1))
+    return max(float(variance), 0.0)
 
 
 def auc_bucket_bound(positive: Any, negative: Any) -> float:
-    """Bound by how much counting pairs within a bucket as ties can move the AUC, whatever the order inside."""
+    """Bound on the error of the AUC from counting pairs within a bucket as ties, whatever their true order.
+
+    Parameters
+    ----------
+    positive, negative
+        Counts per bucket, in the order of the score.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.auc_bucket_bound([10, 30], [30, 10])
+    0.1875
+    """
     p, n = np.maximum(positive, 0.0), np.maximum(negative, 0.0)
     pairs = p.sum() * n.sum()
     return float((p * n).sum() / (2 * pairs)) if pairs > 0 else float("nan")
@@ -109,10 +200,22 @@ def auc_bucket_bound(positive: Any, negative: Any) -> float:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Confusion:
-    """How many records fall where at each threshold; a record is called positive if its score is at least that.
+class ThresholdCounts:
+    """Confusion counts at each threshold; a record is predicted positive if its score is at least the threshold.
 
-    The four arrays have the shape of the thresholds, and so has every rate.
+    Parameters
+    ----------
+    true_positive, false_positive, false_negative, true_negative
+        Counts, each of the shape of the thresholds; every rate has that shape too.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> counts = fc.metrics.confusion([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], [0.3, 0.5])
+    >>> counts.precision.round(3)
+    array([0.667, 1.   ])
+    >>> counts.recall
+    array([1. , 0.5])
     """
 
     true_positive: Array
@@ -122,37 +225,49 @@ class Confusion:
 
     @property
     def accuracy(self) -> Floats:
-        """Give the share of records called rightly."""
+        """Fraction of records that are predicted correctly."""
         right = self.true_positive + self.true_negative
-        return _share(right, right + self.false_positive + self.false_negative, np.nan)
+        return _ratio(right, right + self.false_positive + self.false_negative, np.nan)
 
     @property
     def precision(self) -> Floats:
-        """Give the share of positives among those called positive; one when nobody is."""
-        return _share(self.true_positive, self.true_positive + self.false_positive, 1.0)
+        """Fraction of positives among records that are predicted positive; one if there are none."""
+        return _ratio(self.true_positive, self.true_positive + self.false_positive, 1.0)
 
     @property
     def recall(self) -> Floats:
-        """Give the share of positives that are called positive; NaN when there are none."""
-        return _share(self.true_positive, self.true_positive + self.false_negative, np.nan)
+        """Fraction of positives that are predicted positive; NaN if there are no positives."""
+        return _ratio(self.true_positive, self.true_positive + self.false_negative, np.nan)
 
     @property
     def false_positive_rate(self) -> Floats:
-        """Give the share of negatives that are called positive; NaN when there are none."""
-        return _share(self.false_positive, self.false_positive + self.true_negative, np.nan)
+        """Fraction of negatives that are predicted positive; NaN if there are no negatives."""
+        return _ratio(self.false_positive, self.false_positive + self.true_negative, np.nan)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class RocCurve:
-    """One point a distinct score, from the strictest threshold (infinity: nobody is called positive) down."""
+    """ROC curve with one point per distinct score, from the threshold infinity (nothing is positive) down.
 
-    threshold: Floats  # (distinct + 1,)
-    false_positive_rate: Floats  # (distinct + 1,)
-    true_positive_rate: Floats  # (distinct + 1,)
+    Parameters
+    ----------
+    threshold, false_positive_rate, true_positive_rate
+        Arrays of shape (distinct + 1,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.roc_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]).area()
+    0.75
+    """
+
+    threshold: Floats
+    false_positive_rate: Floats
+    true_positive_rate: Floats
 
     def area(self) -> float:
-        """Integrate the curve: the AUC."""
+        """Area under the curve, by the trapezoidal rule: the AUC."""
         height = (self.true_positive_rate[1:] + self.true_positive_rate[:-1]) / 2
         return float((np.diff(self.false_positive_rate) * height).sum())
 
@@ -160,55 +275,111 @@ class RocCurve:
 @final
 @dataclass(frozen=True, eq=False)
 class PrCurve:
-    """One point a distinct score, from the strictest threshold (infinity: nobody is called positive) down."""
+    """Precision-recall curve with one point per distinct score, from the threshold infinity (nothing is positive) down.
 
-    threshold: Floats  # (distinct + 1,)
-    precision: Floats  # (distinct + 1,)
-    recall: Floats  # (distinct + 1,)
+    Parameters
+    ----------
+    threshold, precision, recall
+        Arrays of shape (distinct + 1,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.pr_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]).average_precision(), 3)
+    0.833
+    """
+
+    threshold: Floats
+    precision: Floats
+    recall: Floats
 
     def average_precision(self) -> float:
-        """Average the precision over the steps of recall, without interpolating between them."""
+        """Average precision: the mean over steps of recall, without interpolation between them."""
         return float((np.diff(self.recall) * self.precision[1:]).sum())
 
 
-def confusion(scores: Any, labels: Any, thresholds: Any) -> Confusion:
-    """Count the outcomes at each threshold: positive is called when the score is at least the threshold."""
+def confusion(scores: Any, labels: Any, thresholds: Any) -> ThresholdCounts:
+    """Confusion counts at each threshold; a record is predicted positive if its score is at least the threshold.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+    thresholds
+        One threshold or an array of them, of any shape.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> int(fc.metrics.confusion([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 0.5).true_positive)
+    1
+    """
     some_records(labels)
     column, truth = scores_and_labels(scores, labels)
-    wanted = np.asarray(thresholds, dtype=np.float64)
-    if np.isnan(wanted).any():
+    given = np.asarray(thresholds, dtype=np.float64)
+    if np.isnan(given).any():
         raise InputError("Expected thresholds that are numbers, found NaN.")
-    order = np.sort(wanted, axis=None)
+    order = np.sort(given, axis=None)
     passed = np.searchsorted(order, column, side="right")  # how many thresholds each record passes
     size = len(order) + 1
     tables = [np.bincount(passed[truth == label], minlength=size) for label in (1, 0)]
-    place = np.searchsorted(order, wanted, side="right")  # a record passes a threshold if it passes all of its equals
-    called = [np.cumsum(table[::-1])[::-1][place] for table in tables]
-    return Confusion(called[0], called[1], tables[0].sum() - called[0], tables[1].sum() - called[1])
+    rank = np.searchsorted(order, given, side="right")  # a record that passes a threshold passes all equal ones
+    called = [np.cumsum(table[::-1])[::-1][rank] for table in tables]
+    return ThresholdCounts(called[0], called[1], tables[0].sum() - called[0], tables[1].sum() - called[1])
 
 
 def roc_curve(scores: Any, labels: Any) -> RocCurve:
-    """Trace the true against the false positive rate over all thresholds."""
+    """ROC curve: true against false positive rate over all thresholds.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.roc_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]).true_positive_rate
+    array([0. , 0.5, 0.5, 1. , 1. ])
+    """
     some_records(labels)
-    threshold, every = _falling(scores, labels)
-    return RocCurve(threshold, every.false_positive_rate, every.recall)
+    threshold, counts = _at_all_thresholds(scores, labels)
+    return RocCurve(threshold, counts.false_positive_rate, counts.recall)
 
 
 def pr_curve(scores: Any, labels: Any) -> PrCurve:
-    """Trace precision against recall over all thresholds."""
+    """Precision-recall curve over all thresholds.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.pr_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]).recall
+    array([0. , 0.5, 0.5, 1. , 1. ])
+    """
     some_records(labels)
-    threshold, every = _falling(scores, labels)
-    return PrCurve(threshold, every.precision, every.recall)
+    threshold, counts = _at_all_thresholds(scores, labels)
+    return PrCurve(threshold, counts.precision, counts.recall)
 
 
-def _falling(scores: Any, labels: Any) -> tuple[Floats, Confusion]:
+def _at_all_thresholds(scores: Any, labels: Any) -> tuple[Floats, ThresholdCounts]:
     counts = ScoreCounts.of(scores, labels)
     positive = np.concatenate([[0], np.cumsum(counts.positive[::-1])])
     negative = np.concatenate([[0], np.cumsum(counts.negative[::-1])])
     threshold = np.concatenate([[np.inf], counts.score[::-1]])
-    return threshold, Confusion(positive, negative, positive[-1] - positive, negative[-1] - negative)
+    return threshold, ThresholdCounts(positive, negative, positive[-1] - positive, negative[-1] - negative)
 
 
-def _share(part: Any, whole: Any, otherwise: float) -> Floats:
-    shares: Floats = np.divide(part, whole, out=np.full(np.shape(whole), otherwise), where=np.asarray(whole) > 0)
-    return shares
+def _ratio(part: Any, whole: Any, otherwise: float) -> Floats:
+    ratio: Floats = np.divide(part, whole, out=np.full(np.shape(whole), otherwise), where=np.asarray(whole) > 0)
+    return ratio

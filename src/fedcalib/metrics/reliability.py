@@ -1,11 +1,11 @@
-"""The reliability table: per bin, how many records, how much confidence and how many correct.
+"""Reliability tables, the binned calibration errors computed from them, and a confidence interval for ECE.
 
-Binned calibration errors of predictions, each a one-line reading of a reliability table.
+A `Reliability` table holds, per bin, the number of records, the sum of their confidence and the number that are
+correct. Every binned calibration error follows from it.
 
-An honest interval for the calibration error: bound every bin's gap at once, then see what ECE that allows.
-
-Percentile bootstraps of ECE cover badly: the plug-in value is biased upward, so resampling centres on the wrong place.
-A box that holds all true gaps at once with the stated probability needs no such luck. Its price is width.
+Percentile bootstraps of ECE have poor coverage: the plug-in value is biased upward, so resampling centres on the wrong
+value. `ece_interval` instead bounds the gaps of all bins at once and takes the least and the largest ECE inside that
+box: its coverage is at least as stated, and the price is width.
 """
 
 from __future__ import annotations
@@ -37,15 +37,36 @@ BINS = 15
 @final
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """What every binned calibration error is computed from; tables of disjoint records add up.
+    """A reliability table: the number of records, their summed confidence and the number correct, by bin.
 
-    A table has one group (top label, or a binary classifier's score) or one group a class (classwise). The arrays are
-    floating so that a noisy table is a table too: only `band` needs exact counts.
+    A table has one group (top label, or a binary classifier's score) or one group per class (classwise). Tables of
+    disjoint records can be added. The arrays are floating-point, so that a noisy table is a table too: only `band`
+    needs exact counts.
+
+    Parameters
+    ----------
+    count
+        Records, shape (groups, bins).
+    confidence
+        Sums of their probabilities, shape (groups, bins).
+    correct
+        How many are of the predicted class (or of the group's class), shape (groups, bins).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> table = fc.metrics.Reliability.binary([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], bins=2)
+    >>> table.count
+    array([[3., 1.]])
+    >>> table.accuracy.round(2)
+    array([[0.33, 1.  ]])
+    >>> round(table.ece(), 4)
+    0.0875
     """
 
-    count: Floats  # (groups, bins): records
-    confidence: Floats  # (groups, bins): sum of their probabilities
-    correct: Floats  # (groups, bins): how many of them are of the predicted class (or of the group's class)
+    count: Floats
+    confidence: Floats
+    correct: Floats
 
     def __post_init__(self) -> None:
         shapes = {np.shape(self.count), np.shape(self.confidence), np.shape(self.correct)}
@@ -54,7 +75,13 @@ class Reliability:
 
     @classmethod
     def top_label(cls, probs: Any, labels: Any, bins: int = BINS) -> Reliability:
-        """Tabulate the largest probability of each record against whether that class is right."""
+        """Table of the largest probability of each record and whether that class is right.
+
+        Parameters
+        ----------
+        probs, labels, bins
+            Probabilities (n, classes), class numbers (n,), and the number of bins.
+        """
         check_bins(bins)
         table = _empty(1, bins)
         for block, column in record_blocks(probs, labels):
@@ -64,7 +91,13 @@ class Reliability:
 
     @classmethod
     def classwise(cls, probs: Any, labels: Any, bins: int = BINS) -> Reliability:
-        """Tabulate every probability of each record against whether that class is right, class by class."""
+        """Table with one group per class: each probability and whether that class is right.
+
+        Parameters
+        ----------
+        probs, labels, bins
+            Probabilities (n, classes), class numbers (n,), and the number of bins.
+        """
         check_bins(bins)
         matrix, _ = matching(probs, labels)
         table = _empty(matrix.shape[1], bins)
@@ -76,7 +109,13 @@ class Reliability:
 
     @classmethod
     def binary(cls, scores: Any, labels: Any, bins: int = BINS) -> Reliability:
-        """Tabulate the scores of a binary classifier against its 0/1 labels."""
+        """Table of a binary classifier's scores and its labels.
+
+        Parameters
+        ----------
+        scores, labels, bins
+            Probabilities of class 1 (n,), labels 0 or 1 (n,), and the number of bins.
+        """
         check_bins(bins)
         column, truth = scores_and_labels(scores, labels)
         return _tabulate(column, truth == 1, bins)
@@ -88,85 +127,97 @@ class Reliability:
 
     @property
     def groups(self) -> int:
-        """Count the groups: one, or one a class."""
+        """Number of groups: one, or one per class."""
         return int(self.count.shape[0])
 
     @property
     def bins(self) -> int:
-        """Count the bins of a group."""
         return int(self.count.shape[1])
 
     @property
     def edges(self) -> Floats:
-        """List the edges of the bins, (bins + 1,)."""
+        """Edges of the bins, shape (bins + 1,)."""
         return bin_edges(self.bins)
 
     @property
     def records(self) -> float:
-        """Count the records; each stands once in every group."""
+        """Number of records; each is in every group once."""
         return float(self.count.sum()) / self.groups
 
     @property
     def gap(self) -> Floats:
-        """Say by how many records the confidence exceeds the truth, (groups, bins)."""
+        """Summed confidence minus the number correct, shape (groups, bins)."""
         return self.confidence - self.correct
 
     @property
     def accuracy(self) -> Floats:
-        """Give the share of correct records in each bin, (groups, bins); NaN where a bin is empty."""
+        """Fraction of correct records in each bin, shape (groups, bins); NaN where a bin is empty."""
         return _ratio(self.correct, self.count)
 
     @property
     def mean_confidence(self) -> Floats:
-        """Give the mean confidence in each bin, (groups, bins); NaN where a bin is empty."""
+        """Mean confidence in each bin, shape (groups, bins); NaN where a bin is empty."""
         return _ratio(self.confidence, self.count)
 
     def ece(self) -> float:
-        """Average the absolute gap over records, then over groups; it never divides by a bin's count."""
+        """Expected calibration error: the absolute gap per record, averaged over groups.
+
+        It never divides by a bin's count, so noisy counts do no harm.
+        """
         return self._per_record(np.abs(self.gap).sum())
 
     def ece_by_group(self) -> Floats:
-        """Give the calibration error of each group, (groups,)."""
+        """Expected calibration error of each group, shape (groups,)."""
         return np.abs(self.gap).sum(axis=1) / self.records if self.records > 0 else np.full(self.groups, np.nan)
 
     def worst_gap(self) -> float:
-        """Give the largest gap between mean confidence and accuracy of any bin that holds records."""
-        held = self.count > 0
-        return float((np.abs(self.gap[held]) / self.count[held]).max()) if held.any() else float("nan")
+        """Largest gap between mean confidence and accuracy of any bin with records."""
+        filled = self.count > 0
+        return float((np.abs(self.gap[filled]) / self.count[filled]).max()) if filled.any() else float("nan")
 
     def debiased_squared(self, noise_variance: float = 0.0) -> float:
-        """Estimate the mean squared calibration error without the bias that few records a bin cause.
+        """Mean squared calibration error, corrected for the bias of bins with few records.
 
-        From each squared gap it takes what chance alone adds, and the variance of the privacy noise on a gap if there
-        is any, so it is negative at times. Bins with fewer than two records say nothing and are skipped. What bias is
-        left comes from chances that differ inside a bin: at most 1 / (4 * bins * records), downward, for a calibrated
-        model.
+        The sampling variance, and the variance of the privacy noise on a gap if there is any, are subtracted from each
+        squared gap, so the estimate may be negative. Bins with fewer than two records are skipped. The remaining bias
+        comes from probabilities that differ inside a bin: for a calibrated model at most 1 / (4 * bins * records),
+        downward.
+
+        Parameters
+        ----------
+        noise_variance
+            Variance of the privacy noise on a gap.
         """
-        held = self.count >= 2
-        n, gap, share = self.count[held], self.gap[held], self.correct[held] / self.count[held]
-        chance = n * n * share * (1 - share) / (n - 1)
-        return self._per_record(((gap * gap - chance - noise_variance) / n).sum())
+        filled = self.count >= 2
+        n, gap, rate = self.count[filled], self.gap[filled], self.correct[filled] / self.count[filled]
+        sampling = n * n * rate * (1 - rate) / (n - 1)
+        return self._per_record(((gap * gap - sampling - noise_variance) / n).sum())
 
     def ece_if_calibrated(self, noise_variance: float = 0.0) -> float:
-        """Say what plug-in ECE a perfectly calibrated model would show on these records, by chance and by noise.
+        """Plug-in ECE that a perfectly calibrated model has on these records, through sampling and noise alone.
 
         A plug-in ECE near this value is no evidence of miscalibration.
+
+        Parameters
+        ----------
+        noise_variance
+            Variance of the privacy noise on a gap.
         """
-        share = np.clip(np.nan_to_num(self.mean_confidence), 0.0, 1.0)
-        variance = np.maximum(self.count, 0.0) * share * (1 - share) + noise_variance
+        rate = np.clip(np.nan_to_num(self.mean_confidence), 0.0, 1.0)
+        variance = np.maximum(self.count, 0.0) * rate * (1 - rate) + noise_variance
         return self._per_record(np.sqrt(2 / np.pi * variance).sum())
 
     def band(self, level: float = 0.95, bound: Proportion = wilson) -> Band:
-        """Bound the accuracy of each bin by itself, for the error bars of a diagram."""
+        """Confidence interval for the accuracy of each bin by itself, for the error bars of a diagram."""
         return bound(self.correct, self.count, level)
 
     def _per_record(self, total: float) -> float:
-        shares = self.records * self.groups
-        return float(total) / shares if shares > 0 else float("nan")
+        entries = self.records * self.groups
+        return float(total) / entries if entries > 0 else float("nan")
 
 
 def class_cells(block: Floats, bins: int) -> Ints:
-    """Number the (class, bin) cell of every probability of a block, (records, classes)."""
+    """Number of the (class, bin) cell of every probability, shape (records, classes)."""
     cells = bin_index_unchecked(block, bins)
     cells += np.arange(block.shape[1], dtype=np.int64) * bins
     return cells
@@ -191,24 +242,54 @@ def _summed(cells: Ints, weights: Floats, hits: Ints, shape: tuple[int, ...]) ->
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    shares: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
-    return shares
+    ratio: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    return ratio
 
 
 def ece(probs: Any, labels: Any, bins: int = BINS) -> float:
-    """Measure the expected calibration error of the top label, over equal-width bins.
+    """Expected calibration error of the top label, over bins of equal width.
 
-    Plug-in ECE is biased upward by chance: a perfectly calibrated model shows about 0.086 on 200 records and 0.015 on
-    7,000 (15 bins, uniform confidence). Compare ECEs only between sample sizes that match, or use the debiased one.
+    The plug-in ECE is biased upward: a perfectly calibrated model has about 0.086 on 200 records and 0.015 on 7,000
+    (15 bins, uniform confidence). Compare ECEs only between samples of equal size, or use `debiased_squared_ece`.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+    bins
+        Number of bins of equal width.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.ece([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]), 3)
+    0.4
     """
     some_records(labels)
     return Reliability.top_label(probs, labels, bins).ece()
 
 
 def classwise_ece(probs: Any, labels: Any, bins: int = BINS) -> float:
-    """Measure the calibration error of every class against the rest, and average it over all classes.
+    """Calibration error of every class against the rest, averaged over all classes.
 
-    Some authors sum over classes instead. A class that no record has still counts: what is predicted for it is error.
+    Some authors sum over classes instead. A class without records counts too: all that is predicted for it is error.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+    bins
+        Number of bins of equal width.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.classwise_ece([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]), 3)
+    0.4
     """
     some_records(labels)
     check_bins(bins)
@@ -222,52 +303,163 @@ def classwise_ece(probs: Any, labels: Any, bins: int = BINS) -> float:
 
 
 def binary_ece(scores: Any, labels: Any, bins: int = BINS) -> float:
-    """Measure the calibration error of a binary classifier's score for class 1."""
+    """Expected calibration error of a binary classifier's score, over bins of equal width.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+    bins
+        Number of bins of equal width.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.binary_ece([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 4)
+    0.3375
+    """
     some_records(labels)
     return Reliability.binary(scores, labels, bins).ece()
 
 
 def debiased_squared_ece(probs: Any, labels: Any, bins: int = BINS) -> float:
-    """Estimate the squared calibration error of the top label without bias; it may be negative."""
+    """Squared calibration error of the top label, corrected for bias; it may be negative.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+    bins
+        Number of bins of equal width.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.debiased_squared_ece([[0.8, 0.2]] * 4, [0, 0, 0, 1]), 3)
+    -0.06
+    """
     some_records(labels)
     return Reliability.top_label(probs, labels, bins).debiased_squared()
 
 
 def debiased_squared_classwise_ece(probs: Any, labels: Any, bins: int = BINS) -> float:
-    """Estimate the squared calibration error of a class against the rest, averaged over classes, without bias."""
+    """Squared calibration error of each class against the rest, averaged over classes, corrected for bias.
+
+    Parameters
+    ----------
+    probs
+        Probabilities, shape (n, classes); rows sum to one.
+    labels
+        Class numbers from 0, shape (n,).
+    bins
+        Number of bins of equal width.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.debiased_squared_classwise_ece([[0.8, 0.2]] * 4, [0, 0, 0, 1]), 3)
+    -0.06
+    """
     some_records(labels)
     return Reliability.classwise(probs, labels, bins).debiased_squared()
 
 
 def debiased_squared_binary_ece(scores: Any, labels: Any, bins: int = BINS) -> float:
-    """Estimate the squared calibration error of a binary score without bias; it may be negative."""
+    """Squared calibration error of a binary score, corrected for bias; it may be negative.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+    bins
+        Number of bins of equal width.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.debiased_squared_binary_ece([0.8] * 4, [1, 1, 1, 0]), 3)
+    -0.06
+    """
     some_records(labels)
     return Reliability.binary(scores, labels, bins).debiased_squared()
 
 
 def ece_interval(table: Reliability, level: float = 0.95) -> Interval:
-    """Bound the calibration error that the model has on scores like these, whatever labels chance had drawn.
+    """Confidence interval for the expected calibration error, given the scores.
 
-    The bound is on the binned error given the scores; what happens inside a bin stays unseen.
+    It is one for the binned error; miscalibration that cancels inside a bin is not part of it.
+
+    Parameters
+    ----------
+    table
+        A table of exact counts.
+    level
+        Confidence level.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> table = fc.metrics.Reliability.binary([0.8] * 100, [1] * 60 + [0] * 40)
+    >>> interval = fc.metrics.ece_interval(table)
+    >>> 0.2 in interval, 0.0 in interval
+    (True, False)
     """
     low, high = project_box(*gap_box(table, level))
-    shares = table.records * table.groups
-    return Interval(low / shares, high / shares, level) if shares > 0 else Interval(0.0, 1.0, level)
+    entries = table.records * table.groups
+    return Interval(low / entries, high / entries, level) if entries > 0 else Interval(0.0, 1.0, level)
 
 
 def gap_box(table: Reliability, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Bound every bin's true gap, all of them at once at `level`, from exact counts.
+    """Simultaneous confidence intervals for the true gaps of all bins, from exact counts.
 
-    The chance of error is shared evenly by the bins that hold records, which is right however the cells depend on
-    each other. (groups, bins) twice.
+    The probability of error is divided equally among the bins with records (Bonferroni), which is valid however the
+    bins depend on each other.
+
+    Parameters
+    ----------
+    table
+        A table of exact counts.
+    level
+        Confidence level of all intervals together.
+
+    Returns
+    -------
+    tuple of arrays
+        Lower and upper ends, each of shape (groups, bins).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> table = fc.metrics.Reliability.binary([0.8] * 100, [1] * 60 + [0] * 40, bins=2)
+    >>> low, high = fc.metrics.gap_box(table)
+    >>> bool(low[0, 1] < 20 < high[0, 1])
+    True
     """
-    held = max(int((table.count > 0).sum()), 1)
-    band = clopper_pearson(table.correct, table.count, 1 - (1 - check_level(level)) / held)
+    filled = max(int((table.count > 0).sum()), 1)
+    band = clopper_pearson(table.correct, table.count, 1 - (1 - check_level(level)) / filled)
     return table.confidence - table.count * band.high, table.confidence - table.count * band.low
 
 
 def project_box(low: Any, high: Any) -> tuple[float, float]:
-    """Find the least and the largest sum of absolute gaps in a box; for a noisy table, bring your own box."""
+    """Least and largest sum of absolute gaps inside a box.
+
+    Parameters
+    ----------
+    low, high
+        Ends of the intervals of the gaps, from `gap_box` or, for a noisy table, from elsewhere.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.metrics.project_box([-1.0, 2.0], [3.0, 4.0])
+    (2.0, 7.0)
+    """
     least = np.maximum(np.maximum(low, np.negative(high)), 0.0)
     largest = np.maximum(np.abs(low), np.abs(high))
     return float(least.sum()), float(largest.sum())

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fedcalib.artifacts.evaluation import MetricsReport
-from fedcalib.metrics.intervals import NOTHING, Measured
+from fedcalib.metrics.intervals import UNKNOWN, Measured
 from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
@@ -54,9 +54,9 @@ def _spread(values: np.ndarray[Any, Any]) -> Measured:
 
 def private_values(after: MetricsReport, before: MetricsReport) -> dict[str, Measured]:
     """Metrics that were measured privately; what noise drowned is NaN."""
-    values = {metric.name: getattr(after, metric.name) or Measured(NOTHING) for metric in shown_in("comparison")}
+    values = {metric.name: getattr(after, metric.name) or Measured(UNKNOWN) for metric in shown_in("comparison")}
     for metric in shown_in("change"):
-        new, old = (getattr(report, metric.name) or Measured(NOTHING) for report in (after, before))
+        new, old = (getattr(report, metric.name) or Measured(UNKNOWN) for report in (after, before))
         values[_change(metric)] = Measured(100 * (new.value - old.value))
     return values
 

@@ -1,4 +1,4 @@
-"""What does not fit is refused with a sentence that says what to do; what fits in any costume is taken."""
+"""Metrics raise an error that says what to do for bad input, and accept good input of any container or type."""
 
 from __future__ import annotations
 
