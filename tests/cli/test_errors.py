@@ -117,7 +117,7 @@ def test_every_error_has_its_code() -> None:
 
 
 BROKEN = (
-    "import fedcalib.workflows.evaluate as e\ndef broken(*_): raise ValueError('oops')\ne.Evaluation.measure = broken"
+    "import fedcalib.workflows.evaluation as e\ndef broken(*_): raise ValueError('oops')\ne.Evaluation.run = broken"
 )
 
 
@@ -144,7 +144,7 @@ def test_json_is_all_that_a_process_writes_to_stdout(process: Shell, scores: Pat
 
 @pytest.mark.e2e
 def test_an_interrupt_ends_with_130(process: Shell, scores: Path) -> None:
-    code = "import fedcalib.workflows.evaluate as e\ndef stop(*_): raise KeyboardInterrupt\ne.Evaluation.measure = stop"
+    code = "import fedcalib.workflows.evaluation as e\ndef stop(*_): raise KeyboardInterrupt\ne.Evaluation.run = stop"
     said = process("evaluate", scores, before=code)
     assert said.code == 130
     assert "Run the same command again" in said.err

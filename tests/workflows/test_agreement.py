@@ -14,7 +14,7 @@ from fedcalib.errors import FedcalibError
 from fedcalib.loop import Agreement, Outline, Runtime, Step, Total
 from fedcalib.method import Plan
 from fedcalib.records import Schema
-from fedcalib.workflows.calibrate import Calibration
+from fedcalib.workflows.calibration import Calibration
 from fedcalib.workflows.session import Data, Session
 from tests.contract.subjects import METHODS, MODELS
 from tests.snapshots import data

@@ -9,10 +9,9 @@ from typer import Argument, Option
 
 from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
-from fedcalib.data import Columns, open_table
 from fedcalib.workflows import documents
-from fedcalib.workflows.apply import Application
-from fedcalib.workflows.evaluate import load_calibrator
+from fedcalib.workflows.application import apply as calibrated
+from fedcalib.workflows.evaluation import load_calibrator
 
 
 def apply(
@@ -29,20 +28,8 @@ def apply(
 ) -> None:
     """Calibrate the scores of a file; its columns are kept and the calibrated probabilities added."""
     voice = Voice(format_ is options.Format.JSON)
-    columns = Columns(score=score, logits=logits, probs=probs, label=None)
-    done = Application(load_calibrator(calibrator), open_table(file), columns, out, voice).run()
-    warnings = []
-    if done.missing:
-        warnings.append(
-            f"{done.missing} of {done.records} records hold a missing number, NaN or infinity; "
-            "their calibrated probability is missing too."
-        )
-    if done.massless:
-        warnings.append(
-            f"For {done.massless} of {done.records} records the calibrator gives zero to every class; "
-            "they keep the probabilities they had."
-        )
-    for warning in warnings:
+    done = calibrated(load_calibrator(calibrator), file, out, score=score, logits=logits, probs=probs, notices=voice)
+    for warning in done.warnings:
         voice.warn(warning)
-    document = {"records": done.records, "classes": done.classes, "file": str(out), "warnings": warnings}
+    document = {"records": done.records, "classes": done.classes, "file": str(out), "warnings": list(done.warnings)}
     voice.result(document, [documents.facts_table("", {name: document[name] for name in ("records", "file")})])

@@ -14,7 +14,7 @@ from fedcalib.cli.voice import Voice
 from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows.calibrate import NAMES, Calibration, CalibrationResult
+from fedcalib.workflows.calibration import NAMES, Calibration, CalibrationResult
 from fedcalib.workflows.session import Data
 
 _FIT = "Method"

@@ -12,7 +12,7 @@ from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
 from fedcalib.export import Input, Logits, Probabilities, Score, to_onnx
 from fedcalib.workflows import documents
-from fedcalib.workflows.evaluate import load_calibrator
+from fedcalib.workflows.evaluation import load_calibrator
 
 
 class Target(StrEnum):

@@ -12,7 +12,7 @@ from fedcalib.cli.voice import Voice
 from fedcalib.metrics.table import shown_in
 from fedcalib.planning.simulation import ScoreModel
 from fedcalib.queries.scores import ScoreTree
-from fedcalib.workflows import plan as workflow
+from fedcalib.workflows.plan import plan as planned
 
 
 def plan(
@@ -31,7 +31,7 @@ def plan(
     debug: options.Debug = False,
 ) -> None:
     """Solve for whichever of clients, epsilon and error is left out, by simulating the study."""
-    found = workflow.plan(
+    found = planned(
         metric,
         target_error=target_error,
         clients=clients,

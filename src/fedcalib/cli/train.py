@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import numpy as np
 from typer import Argument, Option
 
 from fedcalib.cli import options
 from fedcalib.cli.request import participation, privacy_model, session
 from fedcalib.cli.voice import Voice
-from fedcalib.federation import Federation
 from fedcalib.methods.fed_avg import FedAvg
-from fedcalib.records import Records
 from fedcalib.training import SGD, LocalTraining
 from fedcalib.workflows import documents
 from fedcalib.workflows.session import Data
-from fedcalib.workflows.train import Model, Training, dataset, dealt, network
+from fedcalib.workflows.training import Training, dataset, dealt, network
 
 NAMES: Final = ("model.json", "head.json", "scored.parquet")
 _FIT = "Training"
@@ -66,55 +63,21 @@ def train(
     voice = Voice(format_ is options.Format.JSON)
     documents.check_folder(out, NAMES)
     local = LocalTraining(epochs, 64, SGD(rate), proximal=proximal)
-
-    def method(records: Records) -> FedAvg:
-        return FedAvg(network(network_, records), rounds, local, clip=update_clip)
-
-    training = Training(
-        method, repair, privacy_model(privacy, epsilon, delta, clip), participation(participation_, rounds),
-        session(seed, state_, ledger, account, voice),
-    )  # fmt: skip
     told = [str(source.resolve()), data, network_, rounds, epochs, rate, proximal, update_clip, repair, clients, beta]
-    told += [holdout, privacy, epsilon, delta, clip, participation_, seed]
-    files = [Data((source,))] if source.is_file() else []
-    with training.session.opened("train", {"told": told}, *files) as conductor:
-        chance = conductor.state.secret % (1 << 32)
-        fitted, held = dealt(dataset(source, data), clients, beta, chance).split(holdout, chance)
-        model = training.run(fitted, held, conductor)
-    _tell(voice, model, documents.write_all(out, _files(model)))
-
-
-def _files(model: Model) -> dict[str, bytes]:
-    found = {"model.json": model.trained.dumps(model.spent).encode()}
-    if model.head is not None:
-        found["head.json"] = model.head.dumps(model.spent).encode()
-    return {**found, "scored.parquet": _scores(model.scored)}
-
-
-def _scores(federation: Federation) -> bytes:
-    """Write scores as the table that the other commands read."""
-    from io import BytesIO
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    site = np.array([federation.name(client) for client in range(len(federation))])[federation.owner]
-    logits = np.asarray(federation.records.logits, dtype=np.float64)
-    columns = {f"logit_{j}": logits[:, j] for j in range(logits.shape[1])}
-    buffer = BytesIO()
-    pq.write_table(pa.table({"site": site, "label": federation.records.labels, **columns}), buffer)
-    return buffer.getvalue()
-
-
-def _tell(voice: Voice, model: Model, written: dict[str, str]) -> None:
-    document: dict[str, Any] = {
-        "weights": len(model.trained.weights),
-        "repaired": model.head is not None,
-        "privacy": documents.spending(model.spent),
-        "warnings": list(model.head.warnings) if model.head is not None else [],
-        "files": written,
-    }
-    for warning in document["warnings"]:
+    done = Training(
+        deal=lambda chance: dealt(dataset(source, data), clients, beta, chance),
+        method=lambda records: FedAvg(network(network_, records), rounds, local, clip=update_clip),
+        privacy=privacy_model(privacy, epsilon, delta, clip),
+        participation=participation(participation_, rounds),
+        repair=repair,
+        holdout=holdout,
+        session=session(seed, state_, ledger, account, voice),
+        settings={"told": [*told, holdout, privacy, epsilon, delta, clip, participation_]},
+        data=(Data((source,)),) if source.is_file() else (),
+    ).run()
+    written = done.save(out)
+    document = {**done.to_json(), "files": written}
+    for warning in done.warnings:
         voice.warn(warning)
     voice.note(f"Scores of held-out records stay with their sites. Next: fedcalib evaluate {written['scored']}")
     voice.result(document, [documents.facts_table("Privacy", document["privacy"])])

@@ -1,1 +1,30 @@
-"""Workflows: what people do with the package, from data to a result that shows itself."""
+"""Workflows: what people do with the package, from data to a result that shows itself.
+
+Each is a function that returns a result object; the command line, a deployed job and a notebook call the same code.
+"""
+
+from fedcalib.workflows.application import Applied, apply
+from fedcalib.workflows.calibration import CalibrationResult, calibrate
+from fedcalib.workflows.compare import compare
+from fedcalib.workflows.comparison import ComparisonResult
+from fedcalib.workflows.evaluation import EvaluationResult, evaluate
+from fedcalib.workflows.monitor import MonitorResult, monitor
+from fedcalib.workflows.plan import StudyPlan, plan
+from fedcalib.workflows.training import TrainingResult, train
+
+__all__ = [
+    "Applied",
+    "CalibrationResult",
+    "ComparisonResult",
+    "EvaluationResult",
+    "MonitorResult",
+    "StudyPlan",
+    "TrainingResult",
+    "apply",
+    "calibrate",
+    "compare",
+    "evaluate",
+    "monitor",
+    "plan",
+    "train",
+]

@@ -75,6 +75,15 @@ def text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, allow_nan=False) + "\n"
 
 
+def by_metric(reports: Mapping[str, MetricsReport | None]) -> list[dict[str, Any]]:
+    """One row per metric, with the figure of each report that there is."""
+    shown = {name: values for name, report in reports.items() if (values := metrics(report)) is not None}
+    return [
+        {"metric": metric.name, **{name: values[metric.name] for name, values in shown.items()}}
+        for metric in headline()
+    ]
+
+
 def word(method: Method[Any]) -> str:
     """The name of a method in results: FedBBQ is fed-bbq."""
     name = type(method).__name__
@@ -194,7 +203,7 @@ def check_folder(folder: Folder, names: Iterable[str]) -> None:
 
 
 def write_all(folder: Folder, contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Write files into a folder, all at once at the very end; say where each one is."""
+    """Write files into a folder, all of them or none; say where each one is."""
     files.write_all(Path(folder), contents)
     return places(folder, contents)
 

@@ -10,12 +10,12 @@ import json
 import secrets
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, final
 
 import numpy as np
 
@@ -181,7 +181,8 @@ class Data:
             return [asdict(self.columns), [[path.name, _digest(path)] for path in self.files]]
         federation = self.source if isinstance(self.source, Federation) else self._reading(0, _unseen).federation
         records = federation.records
-        arrays = [federation.offsets, records.labels, records.logits if records.are_logits else records.probs]
+        scores = records.logits if records.are_logits else records.probs
+        arrays = [federation.offsets, records.labels, scores, *records.extra.values()]
         content = sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
         return [asdict(self.columns), content]
 
@@ -213,6 +214,47 @@ class Session:
             return
         with _kept(self.state.expanduser() / name, self.seed) as state:
             yield Conductor(self, state)
+
+
+@final
+class Options(TypedDict, total=False):
+    """What every workflow takes besides its own arguments: the meaning of columns, and how it runs.
+
+    Parameters
+    ----------
+    site, label, score, logits, probs, unit
+        Columns of files and frames, as in `fedcalib.read`.
+    seed
+        Simulate with this seed: repeatable, and not private. Without it, the result is a release.
+    state
+        Private directory of transcripts. The same call goes on where it stopped, and sends nothing twice.
+    ledger, account
+        Ledger file and account, debited the total before anything is sent.
+    notices
+        Hears of progress, notes and warnings; without it, warnings are Python warnings.
+    """
+
+    site: str | None
+    label: str
+    score: str | None
+    logits: str | Sequence[str] | None
+    probs: str | Sequence[str] | None
+    unit: str | None
+    seed: int | None
+    state: Path | str | None
+    ledger: Path | str | None
+    account: str
+    notices: Notices
+
+
+def opening(source: Any, **options: Unpack[Options]) -> tuple[Data, Session]:
+    """The data and the session that a workflow's options describe."""
+    given: dict[str, Any] = dict(options)
+    running: dict[str, Any] = {name: given.pop(name) for name in ("seed", "account", "notices") if name in given}
+    for name in ("state", "ledger"):
+        place = given.pop(name, None)
+        running[name] = None if place is None else Path(place)
+    return Data.of(source, Columns(**given)), Session(**running)
 
 
 @final

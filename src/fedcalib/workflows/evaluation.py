@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, Unpack, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
@@ -20,6 +20,7 @@ from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
 from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
+from fedcalib.files import save_text
 from fedcalib.loop import Agreement, Result, conduct
 from fedcalib.method import Method, drive
 from fedcalib.methods.compose import Together
@@ -36,7 +37,7 @@ from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units
 from fedcalib.workflows.documents import DryRun
 from fedcalib.workflows.reports import CURVE_FILES, curve_files
-from fedcalib.workflows.session import At, Conductor, Data, Phase, Session
+from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, Session, opening
 
 NAMES: Final = CURVE_FILES
 MOST: Final = 1000  # sites of a report, or that keep a transcript each
@@ -123,6 +124,16 @@ class EvaluationResult:
 
     def _curves(self, curves: Curves) -> dict[str, Any]:
         return {"figures": curves.to_json(), "warnings": list(curves.warnings)}
+
+    def to_frame(self) -> Any:
+        """A pandas frame of the metrics with their intervals; one row per metric."""
+        return documents.frame(documents.by_metric({"measured": self.metrics}))
+
+    def report(self, path: documents.Folder) -> None:
+        """Write the report with the curves, one self-contained HTML page."""
+        if self.curves is None:
+            raise InputError("Expected an evaluation with curves, found none; evaluate with curves=True.")
+        save_text(Path(path), self.files()["report.html"].decode())
 
     def files(self) -> dict[str, bytes]:
         """The report page with the curves and their pictures; none without curves."""
@@ -284,3 +295,67 @@ def load_calibrator(path: Path) -> Calibrator:
     if not isinstance(artifact, Calibrator):
         raise InputError(f"Expected a calibrator in {path}, found a {type(artifact).__name__}.")
     return artifact
+
+
+def evaluate(
+    data: Any,
+    privacy: Privacy | None = None,
+    *,
+    calibrator: Calibrator | None = None,
+    participation: Participation | None = None,
+    curves: bool = False,
+    per_client: bool = False,
+    **options: Unpack[Options],
+) -> EvaluationResult:
+    """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
+
+    `fedcalib evaluate` does the same from the shell.
+
+    Parameters
+    ----------
+    data
+        A `Federation`, a pandas or Arrow frame, or one or several files (patterns are written out).
+    privacy
+        The privacy model with the whole budget; `Open()` if left out.
+    calibrator
+        Applied to the scores before anything is measured.
+    participation
+        Who takes part; everyone if left out.
+    curves
+        Of a binary classifier, release ROC, precision-recall and reliability curves too, within the same budget.
+    per_client
+        Measure how badly calibrated the usual client is too, within the same budget.
+    **options
+        Columns, seed, state, ledger and notices: see `fedcalib.workflows.session.Options`.
+
+    Returns
+    -------
+    EvaluationResult
+        The metrics with their intervals, single sites where the privacy model shows them, and what was spent.
+
+    Raises
+    ------
+    InputError
+        If the data cannot be read, or `per_client` is asked of a privacy model that hides records.
+    BudgetError
+        If the ledger's account does not hold the total.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> from fedcalib.workflows import evaluate
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(900)
+    >>> label = rng.random(900) < score
+    >>> hospital = rng.choice(["east", "north", "west"], 900)
+    >>> federation = fc.Federation.by_site(fc.Records.of_scores(score, label), hospital)
+    >>> done = evaluate(federation)
+    >>> round(done.metrics.auc.value, 2)
+    0.83
+    >>> [site.site for site in done.sites]
+    ['east', 'north', 'west']
+    """
+    source, session = opening(data, **options)
+    who = participation or Everyone()
+    return Evaluation(source, privacy or Open(), who, calibrator, curves, per_client, session).run()

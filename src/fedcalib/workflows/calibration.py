@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, final
+from pathlib import Path
+from typing import Any, Unpack, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
@@ -13,19 +14,22 @@ from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
+from fedcalib.files import save_text
 from fedcalib.loop import Result
 from fedcalib.method import Method
+from fedcalib.methods.auto import Auto
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.privacy import Privacy
+from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import ALONE, Shares, for_units, scaled, shares, together
 from fedcalib.workflows.documents import DryRun
-from fedcalib.workflows.evaluate import site_rows
+from fedcalib.workflows.evaluation import site_rows
 from fedcalib.workflows.reports import ReportInput, files
-from fedcalib.workflows.session import Conductor, Data, Phase, Session
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, Session, opening
 
 NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _HIDDEN = "Single sites are left out: the model hides them."
@@ -100,6 +104,14 @@ class CalibrationResult:
             "phases": [phase.cost() for phase in self.phases],
             "replayed": self.replayed,
         }
+
+    def to_frame(self) -> Any:
+        """A pandas frame of the metrics before and after, with intervals; one row per metric."""
+        return documents.frame(documents.by_metric({"before": self.before, "after": self.after}))
+
+    def report(self, path: documents.Folder) -> None:
+        """Write the report, one self-contained HTML page."""
+        save_text(Path(path), self.files()["report.html"].decode())
 
     def files(self) -> dict[str, bytes]:
         """The report page, and the reliability diagram where there is one."""
@@ -280,3 +292,75 @@ def _summary(name: str, before: MetricsReport | None, after: MetricsReport | Non
         f"The calibration error (ECE) went from {before.ece.value:.4f} to {after.ece.value:.4f}.",
         "Both were measured on records that were not fitted.",
     )
+
+
+def calibrate(
+    data: Any,
+    method: Method[Calibrator] | None = None,
+    privacy: Privacy | None = None,
+    *,
+    participation: Participation | None = None,
+    test: Any = None,
+    holdout: float = 0.3,
+    **options: Unpack[Options],
+) -> CalibrationResult:
+    """Fit a calibrator across sites without pooling their records, and measure what it changes.
+
+    Records to measure on are held out by a coin each, so fitting and measuring can use the same budget where the
+    privacy unit is a record. `fedcalib calibrate` does the same from the shell.
+
+    Parameters
+    ----------
+    data
+        A `Federation`, a pandas or Arrow frame, or one or several files (patterns are written out).
+    method
+        How to calibrate; `Auto()` if left out.
+    privacy
+        The privacy model with the whole budget of everything that is released; `SecAgg()` if left out.
+    participation
+        Who takes part; everyone if left out.
+    test
+        Records to measure on, as for `data`, instead of holding some out.
+    holdout
+        Share of records to measure on instead of fitting; 0 for none.
+    **options
+        Columns, seed, state, ledger and notices: see `fedcalib.workflows.session.Options`.
+
+    Returns
+    -------
+    CalibrationResult
+        The calibrator, the metrics before and after, and what was spent.
+
+    Raises
+    ------
+    InputError
+        If the data cannot be read.
+    RefusedError
+        If the privacy model cannot serve the method.
+    BudgetError
+        If the ledger's account does not hold the total.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> from fedcalib.workflows import calibrate
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(900)
+    >>> label = rng.random(900) < score**2
+    >>> hospital = rng.choice(["east", "north", "west"], 900)
+    >>> federation = fc.Federation.by_site(fc.Records.of_scores(score, label), hospital)
+    >>> done = calibrate(federation, fc.FedBin(), fc.SecAgg())
+    >>> done.after.ece.value < done.before.ece.value
+    True
+    """
+    source, session = opening(data, **options)
+    return Calibration(
+        source,
+        method or Auto(),
+        privacy or SecAgg(),
+        participation or Everyone(),
+        None if test is None else Data.of(test, source.columns),
+        holdout,
+        session,
+    ).run()

@@ -1,18 +1,18 @@
-"""What `fedcalib train` does: deal records out, train a network across clients, repair its head, score the rest."""
+"""Train: deal records out, train a network across clients, repair its head, and score the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeVar, final
+from typing import Any, Final, TypeVar, Unpack, final
 
 import numpy as np
 
-from fedcalib import datasets
+from fedcalib import datasets, wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.networks import Head, Representation, Trained
-from fedcalib.cohort import Participation
+from fedcalib.cohort import Everyone, Participation
 from fedcalib.data import partition
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
@@ -21,13 +21,15 @@ from fedcalib.method import Method
 from fedcalib.methods.ccvr import CCVR
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.privacy import Privacy
+from fedcalib.privacy.secagg import SecAgg
 from fedcalib.randomness import Secure, Simulated
 from fedcalib.records import Records
 from fedcalib.runtimes import InProcess
 from fedcalib.training import ConvNet, LeNet5, Network, ResNet18, SoftmaxRegression
 from fedcalib.types import Array
+from fedcalib.workflows import documents
 from fedcalib.workflows.budget import scaled
-from fedcalib.workflows.session import Conductor, Phase, Session
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, Session, opening
 
 T = TypeVar("T")
 
@@ -40,29 +42,59 @@ _REPAIR: Final = 0.2  # share of the budget for the repair, where there is one
 
 
 @final
-@dataclass(frozen=True)
-class Model:
-    """What training leaves: a network, perhaps a new head for it, and records that both have scored."""
+@dataclass(frozen=True, eq=False)
+class TrainingResult:
+    """A network, perhaps a new head for it, and the held-out records that both have scored."""
 
     trained: Trained
     head: Head | None
     scored: Federation
-    spent: Spending
+    privacy: Spending
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said about the repair."""
+        return () if self.head is None else tuple(self.head.warnings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data, as `fedcalib train --format json` prints it."""
+        return {
+            "weights": len(self.trained.weights),
+            "repaired": self.head is not None,
+            "privacy": asdict(self.privacy),
+            "warnings": list(self.warnings),
+        }
+
+    def save(self, folder: documents.Folder) -> dict[str, str]:
+        """Write the network, its new head and the scores into a folder; say where each file is."""
+        artifacts = {"model.json": self.trained} | ({} if self.head is None else {"head.json": self.head})
+        contents = {name: artifact.dumps(self.privacy).encode() for name, artifact in artifacts.items()}
+        return documents.write_all(folder, {**contents, "scored.parquet": _table(self.scored)})
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Training:
-    """One request to train."""
+    """Everything that a training is told."""
 
-    method: Callable[[Records], FedAvg]
-    repair: bool
-    privacy: Privacy
-    participation: Participation
-    session: Session
+    deal: Callable[[int], Federation]  # gives clients their records, by a seed where that is simulated
+    method: Callable[[Records], FedAvg]  # for records of this shape
+    privacy: Privacy = field(default_factory=SecAgg)
+    participation: Participation = field(default_factory=Everyone)
+    repair: bool = False  # of the head, with CCVR
+    holdout: float = 0.2  # share of records to score instead of training
+    session: Session = field(default_factory=Session)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # name the training, with its data, for resuming
+    data: tuple[Data, ...] = ()
 
-    def run(self, fitted: Federation, held: Federation, conductor: Conductor) -> Model:
+    def run(self) -> TrainingResult:
         """Train, repair, and score the records that were held out."""
+        with self.session.opened("train", self.settings, *self.data) as conductor:
+            seed = conductor.state.secret % (1 << 32)
+            fitted, held = self.deal(seed).split(self.holdout, seed)
+            return self._trained(fitted, held, conductor)
+
+    def _trained(self, fitted: Federation, held: Federation, conductor: Conductor) -> TrainingResult:
         method = self.method(fitted.records)
         train = self._phase("train", method, fitted, 1 - _REPAIR if self.repair else 1.0)
         conductor.pay(self._whole(train.spending))
@@ -75,7 +107,7 @@ class Training:
             repair = self._phase("repair", self._repair(width, trained), features, _REPAIR)
             head = self._run(repair, features, conductor).artifact
             scored = head.across(scored)
-        return Model(trained, head, scored, self._whole(result.privacy))
+        return TrainingResult(trained, head, scored, self._whole(result.privacy))
 
     def _repair(self, width: int, trained: Trained) -> CCVR:
         """Repair the trained head; under noise, which grows with the features' length, make one for unit features."""
@@ -99,6 +131,70 @@ class Training:
         together = f"Training and repair share epsilon = {budget.epsilon:g}. Of the training's share: "
         delta = getattr(self.privacy, "delta", spent.delta)
         return replace(spent, epsilon=budget.epsilon, delta=delta, statement=together + spent.statement)
+
+
+def train(
+    federation: Federation,
+    method: FedAvg,
+    privacy: Privacy | None = None,
+    *,
+    participation: Participation | None = None,
+    repair: bool = False,
+    holdout: float = 0.2,
+    **options: Unpack[Options],
+) -> TrainingResult:
+    """Train a network across clients, perhaps repair its head, and score the records that were held out.
+
+    Parameters
+    ----------
+    federation
+        Clients' records, with the inputs of the network among the extra columns.
+    method
+        How to train, such as `FedAvg(network, rounds=10)`.
+    privacy
+        The privacy model with the whole budget; `SecAgg()` if left out.
+    participation
+        Who takes part; everyone if left out.
+    repair
+        Repair the trained head with CCVR, for a fifth of the budget.
+    holdout
+        Share of records to score instead of training.
+    **options
+        Seed, state, ledger and notices: see `fedcalib.workflows.session.Options`.
+
+    Returns
+    -------
+    TrainingResult
+        The network, its new head, the scored records and what was spent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> from fedcalib.training import SoftmaxRegression
+    >>> from fedcalib.workflows import train
+    >>> rng = np.random.default_rng(0)
+    >>> inputs, labels = rng.normal(size=(200, 3)), np.arange(200) % 2
+    >>> records = fc.Records.of_probs(np.full((200, 2), 0.5), labels, inputs=inputs)
+    >>> federation = fc.Federation.grouped(records, np.arange(200) % 4)
+    >>> done = train(federation, fc.methods.FedAvg(SoftmaxRegression(3, 2), rounds=2))
+    >>> done.scored.schema.clients
+    4
+    """
+    data, session = opening(federation, **options)
+    parts = {"method": method, "privacy": privacy or SecAgg(), "participation": participation or Everyone()}
+    settings = {**{name: wire.encode(part) for name, part in parts.items()}, "repair": repair, "holdout": holdout}
+    return Training(
+        lambda _: federation,
+        lambda _: method,
+        privacy or SecAgg(),
+        participation or Everyone(),
+        repair,
+        holdout,
+        session,
+        settings,
+        (data,),
+    ).run()
 
 
 def dataset(source: Path, name: str | None) -> datasets.Dataset:
@@ -148,3 +244,18 @@ def network(word: str, records: Records) -> Network:
     if len(shape) < 2:
         raise InputError(f"Expected pictures for {word}, found inputs of shape {shape}; use --network softmax.")
     return made[word]()
+
+
+def _table(federation: Federation) -> bytes:
+    """Write scores as the table that the other commands read."""
+    from io import BytesIO
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    site = np.array([federation.name(client) for client in range(len(federation))])[federation.owner]
+    logits = np.asarray(federation.records.logits, dtype=np.float64)
+    columns = {f"logit_{j}": logits[:, j] for j in range(logits.shape[1])}
+    buffer = BytesIO()
+    pq.write_table(pa.table({"site": site, "label": federation.records.labels, **columns}), buffer)
+    return buffer.getvalue()

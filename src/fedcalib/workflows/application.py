@@ -1,4 +1,4 @@
-"""What `fedcalib apply` does: stream a table through a calibrator into a new file, whole or not at all."""
+"""Apply: stream a table through a calibrator into a new file, whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from fedcalib import files
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
-from fedcalib.data import ColumnLayout, Columns, Table
+from fedcalib.data import ColumnLayout, Columns, Table, open_table
 from fedcalib.data.cleaning import Batch
 from fedcalib.errors import InputError
 from fedcalib.records import softmax
@@ -30,6 +30,17 @@ class Applied:
     missing: int
     massless: int
     classes: int
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said about records without calibrated probabilities."""
+        texts = {
+            f"{self.missing} of {self.records} records hold a missing number, NaN or infinity; "
+            "their calibrated probability is missing too.": self.missing,
+            f"For {self.massless} of {self.records} records the calibrator gives zero to every class; "
+            "they keep the probabilities they had.": self.massless,
+        }
+        return tuple(text for text, count in texts.items() if count)
 
 
 @final
@@ -76,6 +87,49 @@ class Application:
         values[finite] = self.calibrator.from_logits(good) if layout.are_logits else self.calibrator(good)
         shown = values[:, 1:] if layout.classes == 2 else values
         return [pa.array(np.ascontiguousarray(column), mask=~finite) for column in shown.T]
+
+
+def apply(
+    calibrator: Calibrator,
+    file: Path | str,
+    out: Path | str,
+    *,
+    score: str | None = None,
+    logits: str | None = None,
+    probs: str | None = None,
+    notices: Notices | None = None,
+) -> Applied:
+    """Calibrate the scores of a file; its columns are kept and the calibrated probabilities added.
+
+    Parameters
+    ----------
+    calibrator
+        What to apply.
+    file
+        A CSV, Parquet or NPZ file of scores; no labels are needed.
+    out
+        The CSV or Parquet file to write, whole or not at all.
+    score, logits, probs
+        Columns of the scores, as in `fedcalib.read`.
+    notices
+        Hears of progress.
+
+    Returns
+    -------
+    Applied
+        How many records were calibrated, and warnings about those that could not be.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from fedcalib.artifacts.scaling import Temperature
+    >>> from fedcalib.workflows import apply
+    >>> _ = Path("scores.csv").write_text("score\\n0.9\\n0.2\\n")
+    >>> apply(Temperature(2.0), "scores.csv", "calibrated.csv").records
+    2
+    """
+    columns = Columns(score=score, logits=logits, probs=probs, label=None)
+    return Application(calibrator, open_table(Path(file)), columns, Path(out), notices or Silent()).run()
 
 
 @final
