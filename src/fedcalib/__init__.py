@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from fedcalib.runtimes import InProcess as InProcess
     from fedcalib.runtimes import Replay as Replay
     from fedcalib.transcript import Transcript as Transcript
+    from fedcalib.workflows.compare import compare as compare
     from fedcalib.workflows.drift import Monitor as Monitor
 
 

@@ -302,6 +302,7 @@ ROWS: Final = (
     Registered("Participation", ".cohort", "type", "fc.cohort", wire=False),
     Registered("Registered", ".registry", "type", "fc.registry", wire=False),
     # functions
+    Registered("compare", ".workflows.compare", "function", "fc", wire=False),
     Registered("register", ".registry", "function", "fc.registry", wire=False),
     Registered("audit_mechanism", ".audit.mechanisms", "function", "fc.audit", wire=False),
     Registered("audit_model", ".audit.runs", "function", "fc.audit", wire=False),
