@@ -15,7 +15,7 @@ from fedcalib.accounting import epsilon, polya_epsilon
 from fedcalib.errors import InputError, RefusedError, TooFewClients
 from fedcalib.loop import Step
 from fedcalib.privacy import Mechanism
-from fedcalib.privacy.ring import LARGEST
+from fedcalib.privacy.ring import MAX_SUM
 from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.query import ONE, Block, Bound, RecordQuery, Rows
 
@@ -189,12 +189,12 @@ def test_secure_sums_are_exact_over_the_whole_range() -> None:
             return Rows(None, np.full((len(records), 1), float(self.value)))
 
     held = clients(4, each=1)
-    for value in (1, -1, (LARGEST >> 2) - 1, -(LARGEST >> 2) + 1):
+    for value in (1, -1, (MAX_SUM >> 2) - 1, -(MAX_SUM >> 2) + 1):
         chosen = mechanism(fc.SecAgg(), Large(value), 4)
         shares = [chosen.encode(Large(value), records, fc.Simulated(0)) for records in held.clients()]
         total = np.sum(shares, axis=0, dtype=np.uint64)
         assert int(total.view(np.int64)[0]) == 4 * value
-    beyond = Large(LARGEST)
+    beyond = Large(MAX_SUM)
     with pytest.raises(RefusedError, match="not sent"):
         mechanism(fc.SecAgg(), beyond, 4).encode(beyond, held.client(0), fc.Simulated(0))
 

@@ -59,5 +59,5 @@ def test_no_report_can_have_a_negative_cost(epsilon):
 
 
 def test_reports_need_coders():
-    with pytest.raises(InputError, match="a coder a block"):
+    with pytest.raises(InputError, match="one coder per block"):
         RandomisedReports({"a": 3.0})

@@ -70,7 +70,7 @@ def test_the_law_of_the_sum_is_that_of_single_reports(encoder, randomness):
         assert same_law(law[:, symbol], single[:, symbol])
     joint = [np.cov(sample[:, :3].T) for sample in (law, single)]
     assert np.abs(joint[0] - joint[1]).max() < 7 * joint[0].max() * sqrt(4 / draws)
-    own, other = encoder.chances(4)
+    own, other = encoder.probabilities(4)
     expected = counts[:-1] * own + (counts.sum() - counts[:-1]) * other
     if isinstance(encoder, FlippedSign):
         expected = counts[:-1] * own + counts[[1, 0, 3, 2]] * other
@@ -144,13 +144,13 @@ def test_the_encoding_with_less_variance_is_chosen():
 
 
 def test_a_report_at_epsilon_one_has_the_published_variance():
-    own, other = Unary(1.0).chances(10)
+    own, other = Unary(1.0).probabilities(10)
     assert other * (1 - other) / (own - other) ** 2 == pytest.approx(3.682, abs=1e-3)
 
 
 def test_variance_has_the_term_that_grows_with_the_count():
     unary = RandomisedReports({"labels": Coder(Cell(10), Unary(5.0))})
-    own, other = unary.coders["labels"].encoder.chances(10)
+    own, other = unary.coders["labels"].encoder.probabilities(10)
     counts = np.array([2_000, *[0] * 9])
     reported = np.append(counts * own + (20_000 - counts) * other, 20_000)  # what is expected of so many records
     _, variance = unary.decode(LabelCounts(10), reported, 1, fc.Simulated(0))
@@ -226,7 +226,9 @@ def test_a_block_that_nobody_drew_is_unknown_within_its_bound():
 
 def test_questions_about_clients_are_refused():
     for query in (Sizes(), Join((LabelHistogram(2, 3), Sizes()))):
-        with pytest.raises(RefusedError, match="LocalDP randomises single records, and Sizes asks about whole clients"):
+        with pytest.raises(
+            RefusedError, match="LocalDP randomises single records, and Sizes is a query on whole clients"
+        ):
             served(fc.LocalDP(1.0), query)
 
 

@@ -17,7 +17,7 @@ from fedcalib.federation import Federation
 from fedcalib.methods.ccvr import ClosedForm
 from fedcalib.privacy.local import Coder, RandomisedReports
 from fedcalib.privacy.local_reports import Entries, SignedCell, Unary
-from fedcalib.privacy.ring import LARGEST, grid, grid_total, unwrap
+from fedcalib.privacy.ring import MAX_SUM, grid, grid_total, unwrap
 from fedcalib.queries.moments import ClassMoments
 from fedcalib.queries.shift import ClippedLosses, ConfidenceGaps
 from fedcalib.queries.temperature import TemperatureCurve, TemperatureScores, TemperatureSlope
@@ -165,7 +165,7 @@ def test_the_grid_refuses_what_does_not_fit_at_either_end(total, monkeypatch):
         grid_total(query, Federation.of([ordinary(1)]), fc.Simulated(0), {"slope": 1.0, "bend": 1.0})
 
 
-@pytest.mark.parametrize("total", [np.iinfo(np.int64).min, -LARGEST, LARGEST])
+@pytest.mark.parametrize("total", [np.iinfo(np.int64).min, -MAX_SUM, MAX_SUM])
 def test_a_ring_sum_is_refused_at_either_end(total):
     words = np.array([0, total], dtype=np.int64).view(np.uint64)
     with pytest.raises(RefusedError, match="overflowed the ring"):

@@ -120,7 +120,7 @@ def _expected_total(mechanism: Mechanism, tree: ScoreTree, clients: int, chances
     parts = []
     for (name, coder), share in zip(mechanism.coders.items(), _levels(chances[None], tree), strict=True):
         reports = round(clients * (1.0 if mechanism.chances is None else mechanism.chances[name]))
-        own, other = coder.encoder.chances(coder.symbols.count)
+        own, other = coder.encoder.probabilities(coder.symbols.count)
         parts.append(np.append(reports * (share[0].reshape(-1) * (own - other) + other), reports))
     return np.concatenate(parts)
 

@@ -1,6 +1,8 @@
-"""Privacy models, one file each, named by who is trusted.
+"""Privacy models: how a term leaves a client, and how the total is read.
 
-Privacy models: how a term leaves a client and how the total is read.
+A `Privacy` is a model with its whole budget; for each query it makes a `Mechanism`, which encodes terms on the clients
+and decodes their total on the server. One file per model, named by who is trusted; `ring` holds the fixed-point
+arithmetic and the clipping that several of them share.
 """
 
 from __future__ import annotations
@@ -48,18 +50,18 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def modulus(self) -> int | None:
-        """Say in which ring shares are summed; None means that the server may see single shares."""
+        """The modulus in which shares are summed; None where the server may see single shares."""
 
     @abstractmethod
     def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
-        """Make one client's share of the total."""
+        """One client's share of the total, as it leaves the client."""
 
     def width(self, query: Query) -> int:
-        """Count the cells of a share."""
+        """The number of cells of a share."""
         return query.size
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
-        """Sum all clients' shares; override where the law of the sum is known."""
+        """The sum of all clients' shares; override where the distribution of the sum is known."""
         total: Array | None = None
         for client, records in enumerate(federation.clients()):
             share = self.encode(query, records, randomness.derive("client", client))
@@ -68,36 +70,45 @@ class Mechanism(ABC):
 
     @abstractmethod
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
-        """Read the total of so many shares: the estimate and the variance of its noise, both (size,)."""
+        """Decode the total of `clients` shares: the estimate and the variance of its noise, both (size,)."""
 
     @abstractmethod
     def event(self, query: Query, cohort: Cohort) -> Event | None:
-        """Say what reading the total costs, at the worst case that the cohort allows; None where nothing is claimed.
+        """The privacy loss of reading the total, in the worst case that the cohort allows; None where none is claimed.
 
-        The cost follows from the query's bound and the noise alone, so a site can check it without trusting anybody.
+        It follows from the query's bound and the noise alone, so a site can check it without trusting anybody.
         """
 
 
 class Privacy(ABC):
-    """A privacy model with its whole budget."""
+    """A privacy model with its whole budget.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.DistributedDP(epsilon=1.0).budget.epsilon
+    1.0
+    >>> fc.SecAgg().private
+    False
+    """
 
     @abstractmethod
     def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Mechanism:
-        """Choose how to serve a planned query, or refuse with a reason."""
+        """The mechanism that serves a planned query; raises `RefusedError` with a reason where there is none."""
 
     @abstractmethod
     def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
-        """Say what the whole plan spends."""
+        """What the whole plan spends."""
 
     @property
     @abstractmethod
     def budget(self) -> Budget | None:
-        """Say what a run may spend, and on whom where its questions leave that open; None where nothing is spent."""
+        """What a run may spend, and on which unit where its queries leave that open; None where nothing is spent."""
 
     @property
     @abstractmethod
     def private(self) -> bool:
-        """Say whether exact counts of records or clients would leak something under this model."""
+        """Whether exact counts of records or clients would reveal something that this model protects."""
 
     def adapt(self, method: Method[T]) -> Method[T]:
         """The method, adapted to this model's budget before anything is planned."""
@@ -105,5 +116,5 @@ class Privacy(ABC):
 
 
 def protected(unit: Unit) -> str:
-    """Put a unit into words."""
+    """A privacy unit in words."""
     return {"record": "each record", "client": "each client with all its records"}[unit]

@@ -16,18 +16,18 @@ from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
 from fedcalib.privacy import Mechanism, Privacy, protected
-from fedcalib.privacy.ring import RingMechanism, check_positive, grid, grid_total, noise_a_block, unwrap, wrap
+from fedcalib.privacy.ring import RingMechanism, check_positive, grid, grid_total, noise_by_block, unwrap, wrap
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Array, Floats
 
-_SMALLEST_SHARE = 4.0  # grid steps; a sum of such discrete Gaussians is one, but for less than 1e-60
+_MIN_SHARE_SIGMA = 4.0  # grid steps; a sum of such discrete Gaussians is one up to less than 1e-60
 
 
 @final
 @dataclass(frozen=True)
 class PolyaShares(RingMechanism):
-    """Add Polya shares, of which `floor` make discrete Laplace noise; any more only add noise.
+    """Each client adds a Polya share; `floor` shares make discrete Laplace noise, and more of them only add noise.
 
     A unit moves block b by at most l1_b * scale_b grid steps, and the noise of `floor` shares is discrete Laplace with
     `widths[b]` grid steps, so the sum is (sum of l1_b * scale_b / width_b)-differentially private.
@@ -45,13 +45,13 @@ class PolyaShares(RingMechanism):
         check_positive(self.scales, self.widths)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
-        """Add as many shares as there are clients; their sum has the same law with all counts multiplied."""
+        """The sum of n shares has the distribution of one share of n times the shape."""
         shares, stream = Fraction(len(federation), self.floor), randomness.derive("noise")
-        noise = noise_a_block(query, self.widths, lambda width, size: stream.polya(shares, width, size))
+        noise = noise_by_block(query, self.widths, lambda width, size: stream.polya(shares, width, size))
         return wrap(grid_total(query, federation, randomness, self.scales) + noise)
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
-        """Take the ring sum out of fixed point; the noise of n shares is n / floor times as wide in variance."""
+        """The estimate; the variance of the noise of n shares is n / floor times that of discrete Laplace noise."""
         variances = {
             name: clients / self.floor * discrete_laplace_variance(width) / self.scales[name] ** 2
             for name, width in self.widths.items()
@@ -59,7 +59,7 @@ class PolyaShares(RingMechanism):
         return unwrap(total, query, self.scales), query.spread(variances)
 
     def event(self, query: Query, cohort: Cohort) -> Event | None:
-        """Add up the blocks; fewer shares than `floor` would not make discrete Laplace noise."""
+        """The sum over blocks; a cohort below `floor` is refused, since its noise would not be discrete Laplace."""
         _check_floor(cohort, self.floor)
         return Pure(sum(b.bound.l1 * self.scales[name] / self.widths[name] for name, b in query.blocks.items()))
 
@@ -67,7 +67,7 @@ class PolyaShares(RingMechanism):
 @final
 @dataclass(frozen=True)
 class GaussianShares(RingMechanism):
-    """Add discrete Gaussian shares of `sigmas[b]` grid steps each; `floor` of them make the promised noise.
+    """Each client adds a discrete Gaussian share of `sigmas[b]` grid steps; `floor` shares make the promised noise.
 
     A unit moves block b by at most l2_b * scale_b grid steps in L2, and a sum of discrete Gaussians is one up to the
     correction term of Kairouz, Liu and Steinke (2021), which is accounted and negligible at this share width.
@@ -85,18 +85,15 @@ class GaussianShares(RingMechanism):
         check_positive(self.scales, self.sigmas)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
-        """Add noise as wide as that of one share a client."""
-        wider, stream = sqrt(len(federation)), randomness.derive("noise")
-        noise = noise_a_block(query, self.sigmas, lambda sigma, size: stream.discrete_gaussian(sigma * wider, size))
+        factor, stream = sqrt(len(federation)), randomness.derive("noise")
+        noise = noise_by_block(query, self.sigmas, lambda sigma, size: stream.discrete_gaussian(sigma * factor, size))
         return wrap(grid_total(query, federation, randomness, self.scales) + noise)
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
-        """Take the ring sum out of fixed point."""
         variances = {name: clients * (sigma / self.scales[name]) ** 2 for name, sigma in self.sigmas.items()}
         return unwrap(total, query, self.scales), query.spread(variances)
 
     def event(self, query: Query, cohort: Cohort) -> Event | None:
-        """Add up the blocks' zero-concentrated cost."""
         _check_floor(cohort, self.floor)
         return Concentrated(
             sum(
@@ -109,10 +106,25 @@ class GaussianShares(RingMechanism):
 @final
 @dataclass(frozen=True)
 class DistributedDP(Privacy):
-    """Clients add shares of noise under secure aggregation; nobody, the server included, sees less noise than that.
+    """Clients add shares of noise under secure aggregation, so that even the server sees the noisy sum only.
 
-    With delta 0 the noise is discrete Laplace and the promise pure epsilon; with delta above 0 it is a sum of discrete
-    Gaussians, zero-concentrated and converted once. `epsilon` is the total of a run.
+    With delta 0 the noise is discrete Laplace and the guarantee is pure epsilon; with delta above 0 it is a sum of
+    discrete Gaussians, accounted as zero-concentrated differential privacy and converted once.
+
+    Parameters
+    ----------
+    epsilon
+        The privacy loss of a whole run.
+    delta
+        0 for pure epsilon, or a small probability such as 1e-6.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(classes=2, clients=10)
+    >>> result = fc.run(fc.FedBin(), fc.InProcess(federation), fc.DistributedDP(epsilon=1.0))
+    >>> result.privacy.epsilon, result.privacy.unit, result.privacy.adjacency
+    (1.0, 'record', 'add/remove')
     """
 
     epsilon: float
@@ -126,16 +138,15 @@ class DistributedDP(Privacy):
 
     @property
     def budget(self) -> Budget:
-        """Say that one noise covers the sum, for records unless a method's questions bound clients."""
+        """One noise covers the sum; it protects records unless a method's queries bound clients."""
         return Budget(self.epsilon, "record")
 
     @property
     def private(self) -> bool:
-        """Hide exact counts."""
         return True
 
     def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Mechanism:
-        """Size the shares for the fewest survivors that the cohort accepts."""
+        """Noise shares, sized for the fewest survivors that the cohort accepts."""
         shares = plan.shares(query, participation)
         return self._laplace(query, shares, cohort) if self.delta == 0 else self._gaussian(query, shares, cohort)
 
@@ -150,15 +161,14 @@ class DistributedDP(Privacy):
         rho = rho_for(self.epsilon, self.delta)
         scales, sigmas = {}, {}
         for name, block in query.blocks.items():
-            share_of_one = block.bound.l2 / sqrt(2 * rho * shares[name] * cohort.floor)
-            scales[name] = max(grid(block), 2.0 ** ceil(log2(_SMALLEST_SHARE / share_of_one)))
-            sigma = share_of_one * scales[name]
+            share_sigma = block.bound.l2 / sqrt(2 * rho * shares[name] * cohort.floor)
+            scales[name] = max(grid(block), 2.0 ** ceil(log2(_MIN_SHARE_SIGMA / share_sigma)))
+            sigma = share_sigma * scales[name]
             corrected = _gaussian_rho(block, scales[name], sigma, cohort.floor) / (rho * shares[name])
             sigmas[name] = sigma * sqrt(max(corrected, 1.0))
         return GaussianShares(scales, sigmas, cohort.floor)
 
     def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
-        """Promise the whole budget, whatever the number of queries."""
         law = "discrete Laplace" if self.delta == 0 else "discrete Gaussian"
         promise = f"epsilon = {self.epsilon:g}" + (f", delta = {self.delta:g}" if self.delta else " (pure)")
         statement = (

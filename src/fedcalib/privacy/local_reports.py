@@ -1,12 +1,12 @@
-"""How a record's row becomes one symbol, and how counts of symbols become a sum again.
+"""Reports under local differential privacy: how a record's row becomes one symbol, and how the symbol is hidden.
 
-None of the draws here protects anybody: an encoder does, whatever the symbol. So they may be fast.
+`Symbols` turn a row into one symbol, and counts of symbols into an estimate of the sum. Their random choices protect
+nobody (the encoder does, whatever the symbol), so they may use a fast generator.
 
-How a record reports one of several symbols so that nobody can tell which it meant.
-
-An encoder takes symbols from 0 up; a record with nothing to report has the symbol -1, which reads as null. `encoded`
-tosses every record's own coins. `total` draws the sum over many records from its law, which is the same law: coins of
-records with the same symbol are alike, so only their number matters.
+An `Encoder` reports a symbol so that nobody can tell which it was. Symbols count from 0; a record with nothing to
+report has the symbol -1, called null. `encoded` uses random numbers of every single record. `total` draws the sum over
+many records from its distribution, which is the same: records with the same symbol are alike, so only their number
+matters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcalib.types import Bools, Floats, Ints
 @final
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """What some records add to one block, as coordinates ordered by record."""
+    """What some records add to one block, as (row, cell, value) ordered by record."""
 
     records: int
     row: Ints  # (entries,)
@@ -35,26 +35,26 @@ class Entries:
 
 
 class Symbols(ABC):
-    """A way to say what a record adds to a block of `cells` cells in one symbol."""
+    """A way to write what a record adds to a block of `cells` cells as one symbol."""
 
     cells: int
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """Count the symbols, without null."""
+        """The number of symbols, without null."""
 
     @abstractmethod
     def draw(self, entries: Entries, generator: np.random.Generator) -> Ints:
-        """Choose each record's symbol, (records,); -1 is null."""
+        """Each record's symbol, (records,); -1 is null."""
 
     @abstractmethod
     def read(self, encoder: Encoder, reported: Ints, reports: int, records: int) -> tuple[Floats, Floats]:
-        """Estimate the sum over `records` records from the reports of a random `reports` of them, with variance."""
+        """The estimated sum over `records` records, from the reports of a sample of `reports`, and its variance."""
 
     @abstractmethod
     def error(self, encoder: Encoder) -> float:
-        """Predict the squared error that one record's report brings to all cells together."""
+        """The predicted squared error that one record's report adds to all cells together."""
 
 
 @final
@@ -66,31 +66,30 @@ class Cell(Symbols):
 
     @property
     def count(self) -> int:
-        """Count the cells."""
         return self.cells
 
     def draw(self, entries: Entries, generator: np.random.Generator) -> Ints:
-        """Look the cell up."""
         chosen = np.full(entries.records, -1, dtype=np.int64)
         chosen[entries.row] = entries.cell
         return chosen
 
     def read(self, encoder: Encoder, reported: Ints, reports: int, records: int) -> tuple[Floats, Floats]:
-        """Take the expected false reports out. The variance has a term that grows with the count itself.
+        """Subtract the expected false reports. The variance has a term that grows with the count itself.
 
-        A sample of n out of M records holds a share f of the cell with variance n f (1 - f) (M - n)/(M - 1).
+        Of n sampled out of M records, the number in a cell that holds a fraction f has the variance
+        n f (1 - f) (M - n)/(M - 1).
         """
-        own, other = encoder.chances(self.count)
+        own, other = encoder.probabilities(self.count)
         counts = (reported - reports * other) / (own - other)
-        share = np.clip(counts / reports, 0.0, 1.0)
-        tossed = (share * own * (1 - own) + (1 - share) * other * (1 - other)) / (own - other) ** 2
-        sampled = share * (1 - share) * (records - reports) / max(records - 1, 1)
-        times = records / reports
-        return counts * times, times**2 * reports * (tossed + sampled)
+        fraction = np.clip(counts / reports, 0.0, 1.0)
+        randomised = (fraction * own * (1 - own) + (1 - fraction) * other * (1 - other)) / (own - other) ** 2
+        sampled = fraction * (1 - fraction) * (records - reports) / max(records - 1, 1)
+        factor = records / reports
+        return counts * factor, factor**2 * reports * (randomised + sampled)
 
     def error(self, encoder: Encoder) -> float:
-        """Count the false reports of all cells, and the lost ones of one."""
-        own, other = encoder.chances(self.count)
+        """False reports in all other cells, and lost reports in the record's own."""
+        own, other = encoder.probabilities(self.count)
         false, lost = other * (1 - other), own * (1 - own)
         return ((self.cells - 1) * false + lost) / (own - other) ** 2
 
@@ -98,7 +97,7 @@ class Cell(Symbols):
 @final
 @dataclass(frozen=True)
 class SignedCell(Symbols):
-    """A cell drawn with chance |value| / l1, and its sign: for rows that are small in L1, however many cells there are.
+    """A cell sampled with probability |value| / l1, and its sign: for rows that are small in L1.
 
     Symbols 2j and 2j + 1 are cell j with a minus and with a plus.
     """
@@ -108,13 +107,12 @@ class SignedCell(Symbols):
 
     @property
     def count(self) -> int:
-        """Count cells and signs."""
         return 2 * self.cells
 
     def draw(self, entries: Entries, generator: np.random.Generator) -> Ints:
-        """Lay a record's entries end to end on [0, l1) and see where a uniform point falls.
+        """Lay a record's entries end to end on [0, l1) and take the one in which a uniform point falls.
 
-        Each record's are added up on their own, so that no record's symbol depends on another record.
+        Each record's entries are added up on their own, so that no record's symbol depends on another record.
         """
         first = np.searchsorted(entries.row, np.arange(entries.records))
         place = np.arange(len(entries.row)) - first[entries.row]
@@ -129,41 +127,40 @@ class SignedCell(Symbols):
         return chosen
 
     def read(self, encoder: Encoder, reported: Ints, reports: int, records: int) -> tuple[Floats, Floats]:
-        """Take minus from plus. The variance holds if all records add the same, and is an upper bound otherwise."""
-        own, other = encoder.chances(self.count)
+        """The difference of the signs. The variance is exact if all records add the same, else an upper bound."""
+        own, other = encoder.probabilities(self.count)
         minus, plus = ((reported - reports * other) / (own - other) / reports).reshape(-1, 2).T
         mean = self.l1 * (plus - minus)
-        share = np.clip(plus + minus, 0.0, 1.0)
-        square = self._square(encoder, share)
+        fraction = np.clip(plus + minus, 0.0, 1.0)
+        square = self._mean_square(encoder, fraction)
         return records * mean, records**2 / reports * np.maximum(square - mean**2, 0.0)
 
-    def _square(self, encoder: Encoder, share: Floats | float) -> Floats:
-        """Give the mean square of a report in one cell, if this share of the records drew the cell."""
-        own, other = encoder.chances(self.count)
+    def _mean_square(self, encoder: Encoder, fraction: Floats | float) -> Floats:
+        """The mean square of a report in one cell, if this fraction of the records sampled the cell."""
+        own, other = encoder.probabilities(self.count)
         both = 2.0 if encoder.several else 0.0  # plus and minus reported together cancel
         hit, missed = own + other - both * own * other, 2 * other - both * other**2
-        return np.asarray(share * hit + (1 - share) * missed) * (self.l1 / (own - other)) ** 2
+        return np.asarray(fraction * hit + (1 - fraction) * missed) * (self.l1 / (own - other)) ** 2
 
     def error(self, encoder: Encoder) -> float:
-        """Count one cell as drawn and all others as not."""
-        return float(self._square(encoder, 1.0) + (self.cells - 1) * self._square(encoder, 0.0))
+        """One cell is the sampled one, and all others are not."""
+        return float(self._mean_square(encoder, 1.0) + (self.cells - 1) * self._mean_square(encoder, 0.0))
 
 
 @final
 @dataclass(frozen=True)
 class Coordinate(Symbols):
-    """A cell drawn at random, whatever the row, and a sign whose mean is the row's value there, over `linf`."""
+    """A cell sampled uniformly, whatever the row, and a sign whose mean is the row's value there divided by `linf`."""
 
     cells: int
     linf: float
 
     @property
     def count(self) -> int:
-        """Count cells and signs."""
         return 2 * self.cells
 
     def draw(self, entries: Entries, generator: np.random.Generator) -> Ints:
-        """Draw the cell, then round its value to a sign at random."""
+        """Sample the cell, then round its value to a sign at random."""
         cell = generator.integers(self.cells, size=entries.records)
         here = entries.cell == cell[entries.row]
         value = np.bincount(entries.row[here], finite(entries.value[here]), entries.records) / self.linf
@@ -171,17 +168,17 @@ class Coordinate(Symbols):
         return np.asarray(2 * cell + plus, dtype=np.int64)
 
     def read(self, encoder: Encoder, reported: Ints, reports: int, records: int) -> tuple[Floats, Floats]:
-        """Average each cell's signs. The variance holds if all records add the same, and is an upper bound else."""
-        own, other = encoder.chances(self.count)
+        """Average each cell's signs. The variance is exact if all records add the same, else an upper bound."""
+        own, other = encoder.probabilities(self.count)
         signs = reported.reshape(-1, 2)
-        heard = np.maximum(signs.sum(axis=1), 1)
-        reach = self.linf / (own - other)
-        mean = reach * (signs[:, 1] - signs[:, 0]) / heard
-        return records * mean, records**2 / heard * np.maximum(reach**2 - mean**2, 0.0)
+        per_cell = np.maximum(signs.sum(axis=1), 1)
+        limit = self.linf / (own - other)
+        mean = limit * (signs[:, 1] - signs[:, 0]) / per_cell
+        return records * mean, records**2 / per_cell * np.maximum(limit**2 - mean**2, 0.0)
 
     def error(self, encoder: Encoder) -> float:
-        """Each cell hears of one record in `cells`."""
-        own, other = encoder.chances(self.count)
+        """Each cell is reported by one record in `cells`."""
+        own, other = encoder.probabilities(self.count)
         return (self.cells * self.linf / (own - other)) ** 2
 
 
@@ -195,30 +192,30 @@ class Encoder(ABC):
 
     @property
     def several(self) -> bool:
-        """Say whether one record may report several symbols at once."""
+        """Whether one record may report several symbols at once."""
         return False
 
     @abstractmethod
-    def chances(self, symbols: int) -> tuple[float, float]:
-        """Say how likely a record reports its own symbol, and how likely another one."""
+    def probabilities(self, symbols: int) -> tuple[float, float]:
+        """The probability that a record reports its own symbol, and that it reports a given other one."""
 
     @abstractmethod
     def encoded(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
-        """Toss coins for each record, (n,), and count how often each symbol is reported, (symbols,)."""
+        """How often each symbol is reported, (symbols,), when each record, (n,), draws its own random numbers."""
 
     @abstractmethod
     def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
-        """Toss the same coins, and say which symbols each record reports, (n, symbols)."""
+        """Which symbols each record reports, (n, symbols), from the same random numbers as `encoded`."""
 
     @abstractmethod
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
-        """Draw the same counts, (symbols,), from how many records have each symbol, null last, (symbols + 1,)."""
+        """Draw counts distributed as `encoded`, (symbols,), from the number of records per symbol, null last."""
 
 
 @final
 @dataclass(frozen=True)
 class Unary(Encoder):
-    """Report one bit a symbol: a fair coin for the own one, and 1 with chance q = 1/(e^epsilon + 1) for every other.
+    """One bit per symbol: a fair coin for the own symbol, and 1 with probability q = 1/(e^epsilon + 1) for any other.
 
     Two records differ in two bits, and (1/2)/q * (1 - q)/(1/2) = (1 - q)/q <= e^epsilon; a null differs from a symbol
     in one bit, by less. q is rounded up to a multiple of 2^-32.
@@ -228,31 +225,27 @@ class Unary(Encoder):
 
     @property
     def several(self) -> bool:
-        """Say yes: bits are independent."""
         return True
 
     @property
     def rate(self) -> Rate:
-        """Give q."""
+        """The probability q."""
         return Rate.flip(self.epsilon)
 
-    def chances(self, symbols: int) -> tuple[float, float]:
-        """Give 1/2 and q."""
+    def probabilities(self, symbols: int) -> tuple[float, float]:
         return 0.5, float(self.rate)
 
     def encoded(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
-        """Add up the bits."""
         return np.asarray(self.reports(chosen, symbols, randomness).sum(axis=0, dtype=np.int64))
 
     def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
-        """Toss a coin for each record and symbol."""
         bits = randomness.derive("other").bernoulli(self.rate, (len(chosen), symbols))
         own = np.flatnonzero(chosen >= 0)
         bits[own, chosen[own]] = randomness.derive("own").bernoulli(_HALF, len(own))
         return bits
 
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
-        """Draw two binomials a symbol."""
+        """Two binomials per symbol."""
         own, records = counts[:-1], int(counts.sum())
         ones = randomness.derive("own").binomial(own, _HALF, own.shape)
         return ones + randomness.derive("other").binomial(records - own, self.rate, own.shape)
@@ -261,50 +254,46 @@ class Unary(Encoder):
 @final
 @dataclass(frozen=True)
 class RandomSymbol(Encoder):
-    """Report the own symbol, or with chance g a uniform one of all D, null among them: randomised response.
+    """Randomised response: the own symbol, or with probability g a uniform one of all D symbols, null included.
 
-    The own symbol is likelier than any other by (1 - g) D/g + 1 <= e^epsilon for g >= D/(e^epsilon - 1 + D). g is
-    rounded up to a multiple of 2^-32.
+    The own symbol is more likely than any other by the factor (1 - g) D/g + 1, which is at most e^epsilon for
+    g >= D/(e^epsilon - 1 + D). g is rounded up to a multiple of 2^-32.
     """
 
     epsilon: float
 
     def rate(self, symbols: int) -> Rate:
-        """Give g."""
+        """The probability g that a symbol is replaced."""
         odds = exp(-self.epsilon)
         return Rate.at_least(min((symbols + 1) * odds / (1 + symbols * odds) * (1 + 2**-40), 1.0))
 
-    def chances(self, symbols: int) -> tuple[float, float]:
-        """Add the chance of a uniform draw to both."""
+    def probabilities(self, symbols: int) -> tuple[float, float]:
         replaced = float(self.rate(symbols))
         return 1 - replaced + replaced / (symbols + 1), replaced / (symbols + 1)
 
     def encoded(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
-        """Count the symbols that are left."""
         return np.bincount(self._reported(chosen, symbols, randomness), minlength=symbols + 1)[:-1]
 
     def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
-        """Mark the symbol that is left."""
         return np.equal.outer(self._reported(chosen, symbols, randomness), np.arange(symbols))
 
     def _reported(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
-        """Toss one coin a record, and draw a symbol for those that it replaces."""
         replaced = randomness.derive("own").bernoulli(self.rate(symbols), len(chosen))
-        drawn = randomness.derive("other").integers(symbols + 1, len(chosen))
-        return np.where(replaced, drawn, np.where(chosen < 0, symbols, chosen))
+        uniform = randomness.derive("other").integers(symbols + 1, len(chosen))
+        return np.where(replaced, uniform, np.where(chosen < 0, symbols, chosen))
 
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
-        """Draw how many records of each symbol are replaced, and what they become."""
+        """Draw the number of records per symbol that are replaced, and the symbols that they become."""
         replaced = randomness.derive("own").binomial(counts, self.rate(len(counts) - 1), counts.shape)
-        drawn = randomness.derive("other").integers(len(counts), int(replaced.sum()))
-        reported: Ints = counts - replaced + np.bincount(drawn, minlength=len(counts))
+        uniform = randomness.derive("other").integers(len(counts), int(replaced.sum()))
+        reported: Ints = counts - replaced + np.bincount(uniform, minlength=len(counts))
         return reported[:-1]
 
 
 @final
 @dataclass(frozen=True)
 class FlippedSign(Encoder):
-    """Report symbol 2j or 2j + 1, the two signs of coordinate j, flipped with chance q = 1/(e^epsilon + 1).
+    """Symbol 2j or 2j + 1, the two signs of coordinate j, flipped with probability q = 1/(e^epsilon + 1).
 
     Which coordinate a record reports must not depend on its data; the sign's odds move by at most (1 - q)/q. q is
     rounded up to a multiple of 2^-32.
@@ -314,25 +303,21 @@ class FlippedSign(Encoder):
 
     @property
     def rate(self) -> Rate:
-        """Give q."""
+        """The probability q."""
         return Rate.flip(self.epsilon)
 
-    def chances(self, symbols: int) -> tuple[float, float]:
-        """Give 1 - q and q."""
+    def probabilities(self, symbols: int) -> tuple[float, float]:
         return 1 - float(self.rate), float(self.rate)
 
     def encoded(self, chosen: Ints, symbols: int, randomness: Randomness) -> Ints:
-        """Toss one coin a record."""
         return np.bincount(chosen ^ randomness.bernoulli(self.rate, len(chosen)), minlength=symbols)
 
     def reports(self, chosen: Ints, symbols: int, randomness: Randomness) -> Bools:
-        """Mark the sign that is left."""
         left: Ints = chosen ^ randomness.bernoulli(self.rate, len(chosen))
         marked: Bools = left[:, None] == np.arange(symbols)
         return marked
 
     def total(self, counts: Ints, randomness: Randomness) -> Ints:
-        """Draw how many records of each sign are flipped."""
         flipped = randomness.binomial(counts[:-1], self.rate, (len(counts) - 1,))
         arrived = flipped.reshape(-1, 2)[:, ::-1].reshape(-1)
         reported: Ints = counts[:-1] - flipped + arrived

@@ -1,4 +1,4 @@
-"""Noise at the source: each source adds discrete Laplace noise of its own, and trusts nobody."""
+"""Noise at the source: each client adds discrete Laplace noise of its own, and trusts nobody."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
 from fedcalib.privacy import Mechanism, Privacy, protected
-from fedcalib.privacy.ring import check_positive, grid, grid_total, noise_a_block
+from fedcalib.privacy.ring import check_positive, grid, grid_total, noise_by_block
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
@@ -25,10 +25,10 @@ from fedcalib.types import Array, Floats
 @final
 @dataclass(frozen=True)
 class LaplaceTerms(Mechanism):
-    """Add discrete Laplace noise of `widths[b]` grid steps to each cell of a source's own sum.
+    """Each source adds discrete Laplace noise of `widths[b]` grid steps to each cell of its own sum.
 
-    A unit moves block b by at most l1_b * scale_b grid steps, since every term is cut to integers toward zero on its
-    own. So each source's message is (sum of l1_b * scale_b / width_b)-differentially private, whoever reads it.
+    A unit moves block b by at most l1_b * scale_b grid steps, since every term is truncated to integers toward zero on
+    its own. So each source's message is (sum of l1_b * scale_b / width_b)-differentially private, whoever reads it.
     """
 
     unit = None
@@ -43,24 +43,21 @@ class LaplaceTerms(Mechanism):
 
     @property
     def modulus(self) -> int | None:
-        """Let the server see each noisy term."""
         return None
 
     def encode(self, query: Query, records: Records, randomness: Randomness) -> Array:
-        """Add noise to this source's sum, in grid steps."""
-        noise = noise_a_block(query, self.widths, randomness.derive("noise").discrete_laplace)
+        noise = noise_by_block(query, self.widths, randomness.derive("noise").discrete_laplace)
         return grid_total(query, Federation.of([records]), randomness, self.scales) + noise
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
-        """Add the noise of all sources at once: n discrete Laplace variables make a Polya variable of shape n."""
+        """The noise of all sources at once: n discrete Laplace variables make a Polya variable of shape n."""
         total = grid_total(query, federation, randomness, self.scales)
         if not len(federation):
             return total
         stream = randomness.derive("noise")
-        return total + noise_a_block(query, self.widths, lambda w, size: stream.polya(len(federation), w, size))
+        return total + noise_by_block(query, self.widths, lambda w, size: stream.polya(len(federation), w, size))
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
-        """Take the sum off the grid."""
         variances = {
             name: clients * discrete_laplace_variance(width) / self.scales[name] ** 2
             for name, width in self.widths.items()
@@ -68,7 +65,6 @@ class LaplaceTerms(Mechanism):
         return total / query.spread(self.scales), query.spread(variances)
 
     def event(self, query: Query, cohort: Cohort) -> Event | None:
-        """Add up the blocks."""
         return Pure(sum(b.bound.l1 * self.scales[name] / self.widths[name] for name, b in query.blocks.items()))
 
 
@@ -77,8 +73,20 @@ class LaplaceTerms(Mechanism):
 class SourceLaplace(Privacy):
     """Each source adds discrete Laplace noise to its own sums: pure epsilon, and it holds whoever colludes.
 
-    The server sees each source's noisy sums, so the noise of a total grows with the number of sources. `epsilon` is the
-    total of a run.
+    The server sees each source's noisy sums, so the noise of a total grows with the number of sources.
+
+    Parameters
+    ----------
+    epsilon
+        The privacy loss of a whole run.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(classes=2, clients=10)
+    >>> result = fc.run(fc.FedBin(), fc.InProcess(federation), fc.SourceLaplace(epsilon=1.0))
+    >>> result.privacy.epsilon, result.privacy.delta
+    (1.0, 0.0)
     """
 
     epsilon: float
@@ -89,16 +97,14 @@ class SourceLaplace(Privacy):
 
     @property
     def budget(self) -> Budget:
-        """Say that every client adds noise of its own."""
+        """Every client adds noise of its own."""
         return Budget(self.epsilon, "record", alone="client")
 
     @property
     def private(self) -> bool:
-        """Hide exact counts."""
         return True
 
     def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Mechanism:
-        """Share epsilon among the blocks, by weight."""
         shares = plan.shares(query, participation)
         scales = {name: grid(block) for name, block in query.blocks.items()}
         widths = {
@@ -107,7 +113,6 @@ class SourceLaplace(Privacy):
         return LaplaceTerms(scales, widths)
 
     def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
-        """Promise the whole budget, whatever the number of queries."""
         statement = (
             f"Differential privacy with epsilon = {self.epsilon:g} (pure) for {protected(plan.unit)} (add/remove): "
             "each source adds discrete Laplace noise to its own sums before they leave. It holds whoever colludes, the "

@@ -1,4 +1,4 @@
-"""Differential privacy for whole clients: each cuts its own sum, and the aggregator adds Gaussian noise."""
+"""Differential privacy for whole clients: each clips its own sum, and the aggregator adds Gaussian noise."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
 from fedcalib.privacy import Mechanism, Privacy, protected
-from fedcalib.privacy.ring import RingMechanism, check_positive, clipped, noise_a_block, unwrap, wrap
+from fedcalib.privacy.ring import RingMechanism, check_positive, clipped, noise_by_block, unwrap, wrap
 from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Array, Floats, Ints
 
-_BITS = 30  # a clip spans at most 2^30 grid steps, so the cut of a million clients to the grid is 0.001 clips
-_SLICE = 1 << 20  # entries at a time; so many of at most 2^30 each add up exactly in a float
-_SLACK = 1 + 2.0**-32  # more than the rounding of a norm in floating point, and paid for by the noise
+_CLIP_BITS = 30  # a clip spans at most 2^30 grid steps, so truncating a million clients costs at most 0.001 clips
+_CHUNK = 1 << 20  # entries at a time; that many of at most 2^30 each add up exactly in a float
+_ROUNDING_SLACK = 1 + 2.0**-32  # above the rounding error of a norm in floating point, and covered by the noise
 
 
 @final
 @dataclass(frozen=True)
 class ClippedGaussian(RingMechanism):
-    """Cut each client's sum to public L2 norms, sum in the ring, and add discrete Gaussian noise to the total.
+    """Clip each client's sum to public L2 norms, sum in the ring, and add discrete Gaussian noise to the total.
 
-    A client moves block b by at most clip_b * scale_b grid steps in L2: its sum is cut to the norm, and then to
-    integers toward zero, which only shortens it. So the sum has the cost of one Gaussian release whose inverse
-    multiplier, squared, is the sum over blocks of (clip_b * scale_b / sigma_b)^2.
+    A client moves block b by at most clip_b * scale_b grid steps in L2: its sum is clipped to the norm, and then
+    truncated to integers toward zero, which only shortens it. So the sum has the privacy loss of one Gaussian release
+    whose inverse multiplier, squared, is the sum over blocks of (clip_b * scale_b / sigma_b)^2.
     """
 
     unit = "client"
@@ -53,7 +53,6 @@ class ClippedGaussian(RingMechanism):
         check_positive(self.clips, self.scales, self.sigmas)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
-        """Cut each client's sum, some clients at a time, and add them up."""
         total = np.zeros(query.size, dtype=np.int64)
         for terms in query.by_client(federation, randomness):
             total += self._sum(query, terms)
@@ -61,27 +60,26 @@ class ClippedGaussian(RingMechanism):
 
     def _sum(self, query: Query, terms: ClientTerms) -> Ints:
         values = clipped(query, terms, self.clips, separate=self.separate)
-        whole = np.trunc(values * query.spread(self.scales)[terms.cell])
+        steps = np.trunc(values * query.spread(self.scales)[terms.cell])
         total = np.zeros(query.size, dtype=np.int64)
-        for start in range(0, len(whole), _SLICE):
-            part = slice(start, start + _SLICE)
-            total += np.bincount(terms.cell[part], whole[part], query.size).astype(np.int64)
+        for start in range(0, len(steps), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            total += np.bincount(terms.cell[part], steps[part], query.size).astype(np.int64)
         return total
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
-        """Add the noise, then take the sum out of fixed point."""
-        noise = noise_a_block(query, self.sigmas, randomness.derive("noise").discrete_gaussian)
+        noise = noise_by_block(query, self.sigmas, randomness.derive("noise").discrete_gaussian)
         variances = {name: (sigma / self.scales[name]) ** 2 for name, sigma in self.sigmas.items()}
         return unwrap(total + wrap(noise), query, self.scales), query.spread(variances)
 
     def exact(self, query: Query, federation: Federation, randomness: Randomness) -> Floats:
-        """Give the sum of the cut terms without noise: what an audit compares releases with, never to be released."""
+        """The sum of the clipped terms without noise, for audits to compare releases with; never to be released."""
         return unwrap(self.gather(query, federation, randomness), query, self.scales)
 
     def event(self, query: Query, cohort: Cohort) -> Event | None:
-        """Count all blocks as one Gaussian release to a sample of clients."""
-        reach = {name: self.clips[name] * self.scales[name] * _SLACK for name in query.blocks}
-        information = sum((reach[name] / self.sigmas[name]) ** 2 for name in query.blocks)
+        """All blocks count as one Gaussian release to a sample of clients."""
+        sensitivities = {name: self.clips[name] * self.scales[name] * _ROUNDING_SLACK for name in query.blocks}
+        information = sum((sensitivities[name] / self.sigmas[name]) ** 2 for name in query.blocks)
         return SampledGaussian(1 / sqrt(information), cohort.rate)
 
 
@@ -90,11 +88,27 @@ class ClippedGaussian(RingMechanism):
 class UserGaussian(Privacy):
     """Each client with all its records is hidden by discrete Gaussian noise that the aggregator adds.
 
-    Before anything leaves, a client cuts its sum to public L2 norms. `clip` gives them by the name of the block, or as
-    one number: how many records' worth a client may add, so that a block's norm is that many times its bound for one
-    record. Without it the query's own clips hold. `separate` cuts each block by its own factor, only to reproduce
-    papers that do. `epsilon` and `delta` are the total of a run. With Poisson participation the noise is sized for a
-    secret sample, which protects against readers of the result and never against the server that samples.
+    Before anything leaves, a client clips its sum to public L2 norms. With Poisson participation the noise is sized
+    for a secret sample, which protects against readers of the result and never against the server that samples.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The privacy loss of a whole run.
+    clip
+        The public L2 norms: by the name of the block, or one number: how many records' worth a client may add, so that
+        a block's norm is that many times its bound for one record. None takes the query's own clips.
+    separate
+        Whether to scale each block by a factor of its own; only to reproduce papers that do.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(classes=2, clients=10)
+    >>> privacy = fc.UserGaussian(epsilon=8.0, delta=1e-5, clip=10)
+    >>> result = fc.run(fc.FedBin(), fc.InProcess(federation), privacy)
+    >>> result.privacy.epsilon, result.privacy.delta, result.privacy.unit
+    (8.0, 1e-05, 'client')
     """
 
     epsilon: float
@@ -113,22 +127,22 @@ class UserGaussian(Privacy):
 
     @property
     def budget(self) -> Budget:
-        """Say that one noise covers the sum, for whole clients."""
+        """One noise covers the sum and protects whole clients."""
         return Budget(self.epsilon, "client")
 
     @property
     def private(self) -> bool:
-        """Hide exact counts."""
         return True
 
     def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Mechanism:
-        """Share the plan's information among its blocks, by weight."""
         self._check_names(plan)
         shares = plan.shares(query, participation)
         information = self._information(plan, cohort, participation)
         clips = {name: self._clip(query, name, block) for name, block in query.blocks.items()}
-        scales = {name: 2.0 ** (_BITS - ceil(log2(clip))) for name, clip in clips.items()}
-        sigmas = {name: clips[name] * scales[name] * _SLACK / sqrt(information * shares[name]) for name in clips}
+        scales = {name: 2.0 ** (_CLIP_BITS - ceil(log2(clip))) for name, clip in clips.items()}
+        sigmas = {
+            name: clips[name] * scales[name] * _ROUNDING_SLACK / sqrt(information * shares[name]) for name in clips
+        }
         return ClippedGaussian(clips, scales, sigmas, self.separate)
 
     def _information(self, plan: Plan, cohort: Cohort, participation: Participation) -> float:
@@ -146,7 +160,7 @@ class UserGaussian(Privacy):
         if clip is None:
             raise RefusedError(
                 f"UserGaussian needs a clip for the block '{name}' of {type(query).__name__}: a public limit to "
-                "what a client may add. Say UserGaussian(..., clip=10) for ten records' worth, or an L2 norm a block."
+                "what a client may add. Set UserGaussian(..., clip=10) for ten records' worth, or an L2 norm per block."
             )
         return clip
 
@@ -157,11 +171,10 @@ class UserGaussian(Privacy):
             raise InputError(f"Expected clips for the blocks {sorted(known)[:9]}, found one for {unknown[0]!r}.")
 
     def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
-        """Promise the whole budget, whatever the number of queries."""
         statement = (
             f"Differential privacy with epsilon = {self.epsilon:g}, delta = {self.delta:g} for {protected('client')} "
-            "(add/remove): each client cuts its own sum to a public norm before a secure sum, and the aggregator adds "
-            "discrete Gaussian noise. It is trusted to do so and sees the exact sum; the promise is to all others."
+            "(add/remove): each client clips its own sum to a public norm before a secure sum, and the aggregator adds "
+            "discrete Gaussian noise. It is trusted to do so and sees the exact sum; the guarantee is against others."
         )
         statement += self._sampling(plan, cohort, participation)
         return Spending("UserGaussian", "client", self.epsilon, self.delta, "add/remove", False, statement)
@@ -171,28 +184,29 @@ class UserGaussian(Privacy):
             total = self._information(plan, cohort, participation)
             known = accounting.epsilon([SampledGaussian(1 / sqrt(total))], self.delta)
             return (
-                f" Each client is in a step with probability {cohort.rate:g}. That the sample is secret is counted in, "
-                "which protects against readers of the result and never against the server that samples: whoever "
-                f"knows who was drawn faces epsilon = {known:.3g}."
+                f" Each client is in a step with probability {cohort.rate:g}. The epsilon assumes that the sample is "
+                "secret, so it holds against readers of the result and never against the server that samples: against "
+                f"whoever knows the sample, epsilon = {known:.3g}."
             )
         if len(plan.queries) > 1 and participation.appearances(len(plan.queries)) == 1:
-            return " Each client is dealt into one of the steps and counts once; no amplification by sampling."
+            return " Each client takes part in one of the steps only and counts once; no amplification by sampling."
         return ""
 
 
 @cache
 def _information(epsilon: float, delta: float, rate: float, steps: tuple[float, ...]) -> float:
-    """Find the most that all steps together may tell: the sum of their inverse multipliers, squared.
+    """The largest sum of squared inverse multipliers over all steps that keeps the budget.
 
-    Where everybody takes part that is twice the rho of zero-concentrated privacy, converted once. Under sampling a step
-    with share s of it has the multiplier 1/sqrt(s * information), and Renyi divergences of integer order add up.
+    Without sampling that is twice the rho of zero-concentrated differential privacy, converted once. Under sampling a
+    step with a fraction s of it has the multiplier 1/sqrt(s * information), and Renyi divergences of integer order add
+    up.
     """
-    widest = 1 / sqrt(2 * rho_for(epsilon, delta))
+    unsampled = 1 / sqrt(2 * rho_for(epsilon, delta))
     if rate == 1:
-        return widest**-2
+        return unsampled**-2
 
     def cost(noise: float) -> float:
         events = [Repeated(SampledGaussian(noise / sqrt(s), rate), times) for s, times in Counter(steps).items()]
         return accounting.epsilon(events, delta)
 
-    return least_noise(cost, epsilon, widest) ** -2
+    return least_noise(cost, epsilon, unsampled) ** -2
