@@ -126,7 +126,7 @@ def test_questions_around_questions_cross_the_wire():
 def test_what_cannot_be_is_refused():
     with pytest.raises(InputError, match="clip above 0"):
         Clipped(JOINED, 0.0)
-    with pytest.raises(InputError, match="rising edges"):
+    with pytest.raises(InputError, match="increasing edges"):
         NormHistogram(JOINED, (2.0, 1.0))
     with pytest.raises(InputError, match="weight above 0"):
         NormHistogram(JOINED, (1.0,), 0.0)

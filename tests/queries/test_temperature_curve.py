@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope, _doubled, most_bend
+from fedcalib.queries.temperature import TemperatureCurve, TemperatureSlope, _doubled, max_variance
 from fedcalib.records import softmax
 
 
@@ -74,14 +74,14 @@ def test_no_record_bends_more_than_the_most(logits: list[float], inverse: float)
     rows = TemperatureSlope(inverse, 1e6, len(logits)).rows(fc.Records.of_logits([logits], [0])).dense(2)
     spread = probs[0] @ (inverse * np.array(logits)) ** 2 - (probs[0] @ (inverse * np.array(logits))) ** 2
     assert rows[0, 1] == pytest.approx(max(spread, 0), rel=1e-6, abs=1e-6)
-    assert spread <= most_bend(len(logits)) + 1e-6
+    assert spread <= max_variance(len(logits)) + 1e-6
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 100])
 def test_one_class_against_equal_others_bends_the_most(classes: int) -> None:
     gaps = np.linspace(0, 15, 3001)[:, None] * np.eye(classes)[0]
     rows = TemperatureSlope(1.0, 1e6, classes).rows(fc.Records.of_logits(gaps, np.zeros(3001, dtype=int))).dense(2)
-    assert rows[:, 1].max() == pytest.approx(most_bend(classes), rel=1e-5)
+    assert rows[:, 1].max() == pytest.approx(max_variance(classes), rel=1e-5)
 
 
 def test_other_classes_than_promised_are_refused() -> None:

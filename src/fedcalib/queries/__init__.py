@@ -1,1 +1,1 @@
-"""Queries that several methods share, named by what they count."""
+"""Queries, one file per topic, each with the argument for its bounds."""

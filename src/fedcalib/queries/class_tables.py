@@ -1,9 +1,4 @@
-"""Counts of labels by class and probability bin.
-
-How far each class's probability is off, by cell of its log-odds.
-
-How far each class's probability is off, and how classes give way to each other when one is shifted.
-"""
+"""Tables per class: counts of labels by probability bin, and residuals with variances or curvature by log-odds cell."""
 
 from __future__ import annotations
 
@@ -29,14 +24,14 @@ Clips: TypeAlias = float | tuple[float, float] | None
 @final
 @dataclass(frozen=True)
 class LabelHistogram(RecordQuery):
-    """For each class: how many records with the class's probability in each bin are of the class, and how many not.
+    """For each class: records with the class's probability in each bin, counted by whether they are of the class.
 
     A record adds one to exactly one of the 2 x bins cells of each class's block: (of the class, bin) or (not, bin). So
     every block is one-hot with L1 = L2 = Linf = 1, attained by every record; all blocks together have L1 = classes and
-    L2 = sqrt(classes). With two classes the second class's block tells everything and is the only one asked for.
-    `clip` is the L2 norm to which a client's counts in a block are cut when the client is the unit, `axis` says where
-    the bins lie. Two clips, as published, make two blocks of each class, of it and not, with a clip each: noise is then
-    paid for both, though a record is in one.
+    L2 = sqrt(classes). With two classes the second class's block determines the first, and is the only one sent. `clip`
+    is the L2 norm to which a client's counts in a block are clipped when the client is the unit, `axis` places the
+    bins. Two clips, as published, make two blocks per class, each with its own clip: noise is then paid for both,
+    though a record is in one.
     """
 
     classes: int
@@ -52,7 +47,7 @@ class LabelHistogram(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One block a class asked for: (of the class or not, bin); or two, where there are two clips."""
+        """One block per asked class, shape (of the class or not, bin); two blocks where there are two clips."""
         asked = range(self.classes - step_functions(self.classes), self.classes)
         if isinstance(self.clip, tuple):
             signs = zip("+-", self.clip, strict=True)
@@ -62,7 +57,6 @@ class LabelHistogram(RecordQuery):
         return {str(label): block for label in asked}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell a class."""
         asked = np.arange(self.classes - step_functions(self.classes), self.classes)
         cells = self.axis.cells(records.probs[:, asked[0] :], self.bins)
         cells += 2 * self.bins * np.arange(len(asked))
@@ -70,37 +64,34 @@ class LabelHistogram(RecordQuery):
         return Rows(cells, None)
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
-        """Count how many records each bin holds and how many of them are of the class; the rest is not."""
+        """Count all records per bin and those of the class; the others are the difference."""
         first = self.classes - step_functions(self.classes)
         probs = records.probs[:, first:]
-        held = self.axis.counted(probs, self.bins)
+        counts = self.axis.counted(probs, self.bins)
         mine = np.flatnonzero(records.labels >= first)  # with two classes, only class 1 has a block
         label = records.labels[mine] - first
         own = self.axis.cells(probs[mine, label], self.bins) + self.bins * label
-        hits = np.bincount(own, minlength=held.size).reshape(held.shape)
-        counts: Array = np.stack([hits, held - hits], axis=1).reshape(-1)
-        return counts if scale is None else counts * scale.astype(np.int64)
+        hits = np.bincount(own, minlength=counts.size).reshape(counts.shape)
+        total: Array = np.stack([hits, counts - hits], axis=1).reshape(-1)
+        return total if scale is None else total * scale.astype(np.int64)
 
 
 def _is_clip(value: object) -> bool:
-    """Say whether a number that came from afar can be a norm."""
     return isinstance(value, int | float) and 0 < value < inf
 
 
 @final
 @dataclass(frozen=True)
 class LabelCounts(RecordQuery):
-    """How many records each class has: one cell of one, so every norm is 1."""
+    """Number of records per class: one cell of one, so every norm is 1."""
 
     classes: int
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell a class."""
         return {"labels": Block((self.classes,), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch the label's cell."""
         return Rows(records.labels[:, None], None)
 
 
@@ -114,7 +105,7 @@ class LogitResiduals(RecordQuery):
     In `spread` it adds p_j (1 - p_j): Linf <= 1/4, L1 = 1 - sum p_j^2 <= 1 - 1/classes by equal probabilities, and L2
     is largest with three equal probabilities (two where there are only two). `pooled_classes` sends all classes to one
     row of cells: then one cell may hold all of a record's spread, and the residuals' bounds stay. `clip` is the L2 norm
-    to which a client's residuals are cut when the client is the unit, `clip_spread` likewise.
+    to which a client's residuals are clipped when the client is the unit, `clip_spread` likewise.
     """
 
     classes: int
@@ -128,22 +119,21 @@ class LogitResiduals(RecordQuery):
 
     def __post_init__(self) -> None:
         if self.classes < 2 or not 1 <= self.cells <= 1 << 16 or not 0 < self.reach < 1e3:
-            raise InputError("Expected at least 2 classes, 1 to 65,536 cells and a reach above 0, found others.")
+            raise InputError(f"Expected at least 2 classes, 1 to 65,536 cells and a reach above 0, found {self}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
         """Summed residuals, and the variance that calibrated labels would have."""
         shape = (1 if self.pooled_classes else self.classes, self.cells)
-        most = 1 - 1 / self.classes
+        l1 = 1 - 1 / self.classes
         l2 = sqrt(2) / 4 if self.classes == 2 else 2 * sqrt(3) / 9
-        spread = Bound(most, most, most) if self.pooled_classes else Bound(most, l2, 0.25)
+        spread = Bound(l1, l1, l1) if self.pooled_classes else Bound(l1, l2, 0.25)
         return {
             "residual": Block(shape, Bound(2.0, sqrt(2.0), 1.0), weight=self.weight, clip=self.clip),
             "spread": Block(shape, spread, weight=self.weight_spread, clip=self.clip_spread),
         }
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell a class and block."""
         probs = np.asarray(records.probs, dtype=np.float64)
         probs = probs / probs.sum(axis=1, keepdims=True)  # the bounds rest on it, and given rows sum to one only nearly
         cells = odds_cells(log_odds(probs), self.cells, self.reach)
@@ -160,13 +150,13 @@ class LogitResiduals(RecordQuery):
 @final
 @dataclass(frozen=True)
 class ClassCurvature(RecordQuery):
-    """The slope and curvature of the log-likelihood in shifts of logits, one shift a class and cell of its log-odds.
+    """Gradient and Hessian of the log-likelihood in shifts of logits, one shift per class and cell of its log-odds.
 
     In `residual` a record adds 1 - p_y to one cell and -p_j to one cell of each other class: L1 <= 2, L2 <= sqrt(2),
     Linf <= 1, approached by a certain, wrong record. In `curvature`, the upper triangle of a symmetric matrix of cells,
     it adds p_j (1 - p_j) on the diagonal and -p_j p_k above: Linf <= 1/4, L1 = 3/2 (1 - sum p_j^2), largest with equal
     probabilities, and L2 <= sqrt(3)/4, attained by two probabilities of a half. `clip` is the L2 norm to which a
-    client's residuals are cut when the client is the unit, `clip_curvature` likewise.
+    client's residuals are clipped when the client is the unit, `clip_curvature` likewise.
     """
 
     classes: int
@@ -181,21 +171,22 @@ class ClassCurvature(RecordQuery):
         if self.classes < 2 or self.cells < 1 or self.classes * self.cells > 256 or not 0 < self.reach < 1e3:
             raise InputError(
                 f"Expected at least 2 classes and at most 256 shifts, found {self.classes} classes of {self.cells} "
-                "cells; use ResidualBinning, whose questions grow with the classes and not with their square."
+                "cells; use ResidualBinning, whose messages grow with the classes and not with their square."
             )
 
     @property
     def blocks(self) -> Mapping[str, Block]:
         """Summed residuals, and the matrix by which shifts would change them."""
         size = self.classes * self.cells
-        told = Bound(1.5 * (1 - 1 / self.classes), sqrt(3) / 4, 0.25)
+        curvature = Bound(1.5 * (1 - 1 / self.classes), sqrt(3) / 4, 0.25)
         return {
             "residual": Block((size,), Bound(2.0, sqrt(2.0), 1.0), weight=self.weight, clip=self.clip),
-            "curvature": Block((size * (size + 1) // 2,), told, weight=self.weight_curvature, clip=self.clip_curvature),
+            "curvature": Block(
+                (size * (size + 1) // 2,), curvature, weight=self.weight_curvature, clip=self.clip_curvature
+            ),
         }
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell a class, and one a pair of classes."""
         probs = np.asarray(records.probs, dtype=np.float64)
         probs = probs / probs.sum(axis=1, keepdims=True)  # the bounds rest on it, and given rows sum to one only nearly
         place = odds_cells(log_odds(probs), self.cells, self.reach) + self.cells * np.arange(self.classes)
@@ -209,7 +200,7 @@ class ClassCurvature(RecordQuery):
 
     @cached_property
     def _triangle(self) -> Ints:
-        """Number the cells of the upper triangle, row by row."""
+        """Numbers of the cells of the upper triangle, row by row."""
         size = self.classes * self.cells
         numbers = np.zeros((size, size), dtype=np.int64)
         numbers[np.triu_indices(size)] = np.arange(size * (size + 1) // 2)

@@ -1,4 +1,4 @@
-"""Class by class: how many records, the sum of their features, and the sum of their features' products."""
+"""Moments of features per class: counts, sums and second moments."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from fedcalib.records import Records
 from fedcalib.types import Array, Floats
 
 _CHUNK = 4096  # records at a time: 16 MiB of 512 features, and their integer sums are exact in a float
-_CUT = 1 - 2.0**-40  # keeps a feature vector that was cut within the bound whatever its rounding
+_CLIP_SLACK = 1 - 2.0**-40  # keeps a clipped feature vector within the bound whatever its rounding
 
 
 @final
 @dataclass(frozen=True)
 class ClassMoments(RecordQuery):
-    """Counts, sums and second moments of features by class, enough for every class's mean and covariance.
+    """Counts, sums and second moments of features per class, enough for every class's mean and covariance.
 
-    Features are taken from a public `shift`, cut to the L2 norm `radius` and divided by it, so |g| <= 1. A record adds
-    1 to its class's count, g to the sums (L2 <= 1, so L1 <= sqrt(d)) and the products g_i g_j of the upper triangle,
-    those off the diagonal times sqrt(2): their L2 norm is |g|^2 <= 1, their L1 norm at most 1 + (d - 1) / sqrt(2), by a
-    vector of equal entries. All are attained. With `diagonal` only squares are sent: both norms are |g|^2 <= 1.
+    A public `shift` is subtracted from the features, which are clipped to the L2 norm `radius` and divided by it, so
+    |g| <= 1. A record adds 1 to its class's count, g to the sums (L2 <= 1, so L1 <= sqrt(d)) and the products g_i g_j
+    of the upper triangle, those off the diagonal times sqrt(2): their L2 norm is |g|^2 <= 1, their L1 norm at most 1 +
+    (d - 1) / sqrt(2), by a vector of equal entries. All are attained. With `diagonal` only squares are sent: both norms
+    are |g|^2 <= 1.
     """
 
     classes: int
@@ -41,18 +42,17 @@ class ClassMoments(RecordQuery):
 
     def __post_init__(self) -> None:
         if self.classes < 2 or self.features < 1 or not 0 < self.radius < float("inf"):
-            raise InputError("Expected at least 2 classes, a feature and a radius above 0, found others.")
+            raise InputError(f"Expected at least 2 classes, 1 feature and a radius above 0, found {self!r:.200}.")
         if self.shift is not None and len(self.shift) != self.features:
             raise InputError(f"Expected a shift of {self.features} numbers, found {len(self.shift)}.")
 
     @property
     def products(self) -> int:
-        """Count the products that a class has."""
+        """Number of products per class."""
         return self.features if self.diagonal else self.features * (self.features + 1) // 2
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Counts, sums and second moments."""
         d = self.features
         squares = Bound(1.0, 1.0, 1.0) if self.diagonal else Bound(1 + (d - 1) / sqrt(2), 1.0, 1.0)
         return {
@@ -62,7 +62,6 @@ class ClassMoments(RecordQuery):
         }
 
     def rows(self, records: Records) -> Rows:
-        """Touch one class's cells."""
         g = self._unit(records)
         places = [1, self.features, self.products]
         starts = np.cumsum([0, *(self.classes * size for size in places)])[:3]
@@ -73,7 +72,7 @@ class ClassMoments(RecordQuery):
         return Rows(np.concatenate(cells, axis=1), np.concatenate(values, axis=1))
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
-        """Sum class by class, some records at a time: by a matrix product, or on the grid product by product."""
+        """Sum class by class, some records at a time: by a matrix product, or with a scale product by product."""
         total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
         parts = self.split(total)
         scales = None if scale is None else self.split(scale)
@@ -88,43 +87,42 @@ class ClassMoments(RecordQuery):
         return total
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Give one client's sums after the other."""
         for records in federation.clients():
             sums = self.pooled(records)
             found = np.flatnonzero(sums)
             yield ClientTerms(1, np.zeros(len(found), dtype=np.int64), found, sums[found])
 
     def _unit(self, records: Records) -> Floats:
-        """Represent, shift and cut features, (n, features); a record whose length is no finite number has none."""
+        """Shifted, clipped features, shape (n, features); a record whose norm is not finite has zeros."""
         with np.errstate(over="ignore", invalid="ignore"):
             g = self.representation.of(records)
         if g.shape[1] != self.features:
-            raise InputError(f"Expected {self.features} features a record, found {g.shape[1]}.")
+            raise InputError(f"Expected {self.features} features per record, found {g.shape[1]}.")
         with np.errstate(over="ignore", invalid="ignore"):
             if self.shift is not None:
                 g = g - np.array(self.shift)
             length = np.linalg.norm(g, axis=1, keepdims=True)
-            cut: Floats = g / np.where(length > self.radius, length / _CUT, self.radius)
+            cut: Floats = g / np.where(length > self.radius, length / _CLIP_SLACK, self.radius)
         cut[~np.isfinite(length[:, 0])] = 0.0
         return cut
 
     def _products(self, g: Floats) -> Floats:
-        """Multiply features pairwise, (n, products)."""
+        """Pairwise products of features, shape (n, products)."""
         if self.diagonal:
             return g * g
         first, second = np.triu_indices(self.features)
         return g[:, first] * np.where(first == second, 1.0, sqrt(2)) * g[:, second]
 
     def _seconds(self, g: Floats, scale: Floats | None) -> Array:
-        """Sum the products of some records of one class, (products,)."""
+        """Summed products of records of one class, shape (products,)."""
         if self.diagonal:
             return _summed(g * g, scale)
         if scale is None:
             return packed(g.T @ g)
         whole, at = np.empty(self.products, dtype=np.int64), 0
-        columns, early = np.ascontiguousarray(g.T), _doubles(scale)
+        columns, early = np.ascontiguousarray(g.T), _power_of_two(scale)
         for i in range(self.features):
-            # one row of the triangle: each record's product is cut on its own, in the order that `rows` multiplies
+            # one row of the triangle: each record's product is truncated on its own, in the order of `rows`
             led = columns[i] * scale[at] if early else columns[i]
             row = led * sqrt(2) * columns[i:]
             row[0] = led * columns[i]
@@ -135,8 +133,8 @@ class ClassMoments(RecordQuery):
         return whole
 
 
-def _doubles(scale: Floats) -> bool:
-    """Say whether one power of two scales all, which may then be multiplied in at any time: it never rounds."""
+def _power_of_two(scale: Floats) -> bool:
+    """Whether one power of two scales all cells: it never rounds, so the order of factors does not matter."""
     return bool(np.frexp(scale[0])[0] == 0.5 and (scale == scale[0]).all())
 
 
@@ -149,14 +147,14 @@ def _summed(values: Floats, scale: Floats | None) -> Array:
 
 
 def packed(matrix: Floats) -> Floats:
-    """Write a symmetric matrix, (..., d, d), as its upper triangle with sqrt(2) off the diagonal: norms stay."""
+    """A symmetric matrix, shape (..., d, d), as its upper triangle, times sqrt(2) off the diagonal to keep the norm."""
     first, second = np.triu_indices(matrix.shape[-1])
     triangle: Floats = matrix[..., first, second] * np.where(first == second, 1.0, sqrt(2))
     return triangle
 
 
 def unpacked(triangle: Floats, features: int) -> Floats:
-    """Undo `packed`, (..., d, d)."""
+    """The inverse of `packed`, shape (..., d, d)."""
     first, second = np.triu_indices(features)
     values = triangle / np.where(first == second, 1.0, sqrt(2))
     matrix = np.zeros((*triangle.shape[:-1], features, features))

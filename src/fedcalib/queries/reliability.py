@@ -1,7 +1,4 @@
-"""Everything that binned evaluation needs, in one message.
-
-How badly calibrated clients are, each on its own records.
-"""
+"""Statistics of binned evaluation: reliability tables, losses, and clients' own calibration errors."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from fedcalib.types import Floats
 @final
 @dataclass(frozen=True)
 class TopLabelTable(RecordQuery):
-    """By bin of the top probability: how many records are right and wrong, and by how much confidence is too high.
+    """By bin of the top probability: counts of right and wrong records, and summed confidence minus correctness.
 
     A record adds one to one of the 2 x bins cells of `counts` (every norm 1), and confidence minus correctness, a
     number in (-1, 1), to one cell of `gap` (every norm 1, approached by a confident, wrong record).
@@ -37,14 +34,12 @@ class TopLabelTable(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Counts of right and wrong, and summed gaps."""
         return {
             "counts": Block((2, self.bins), integral=True, one_hot=True),
             "gap": Block((self.bins,), weight=0.5),
         }
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell a block."""
         best = records.probs.argmax(axis=1)
         confidence = records.probs[np.arange(len(best)), best]
         right = best == records.labels
@@ -56,15 +51,13 @@ class TopLabelTable(RecordQuery):
 @final
 @dataclass(frozen=True)
 class Hits(RecordQuery):
-    """How many records are classified rightly and wrongly: one cell of one, so every norm is 1."""
+    """Numbers of records that are classified rightly and wrongly: one cell of one, so every norm is 1."""
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Right, then wrong."""
         return {"hits": Block((2,), integral=True, one_hot=True, weight=0.25)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell."""
         return Rows((records.probs.argmax(axis=1) != records.labels).astype(np.int64)[:, None], None)
 
 
@@ -80,11 +73,9 @@ class ScoreGaps(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell a bin."""
         return {"gap": Block((self.bins,), weight=0.5)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell."""
         cells = bin_index_unchecked(records.score, self.bins)[:, None]
         return Rows(cells, (records.score - records.labels)[:, None])
 
@@ -94,9 +85,9 @@ class ScoreGaps(RecordQuery):
 class ClasswiseResiduals(RecordQuery):
     """By class and bin of its probability: probability minus label, and probability times its complement.
 
-    In `residual` a record adds p_y - 1 to one cell and p_j to one cell of each other class: L1 = 2 (1 - p_y) <= 2,
-    L2 <= sqrt(2) (1 - p_y) <= sqrt(2), Linf <= 1, whatever the number of classes; approached by a confident, wrong
-    record. In `spread` it adds p_j (1 - p_j) a class: Linf <= 1/4, L1 = 1 - sum p_j^2 <= 1 - 1/classes by equal
+    In `residual` a record adds p_y - 1 to one cell and p_j to one cell of each other class: L1 = 2 (1 - p_y) <= 2, L2
+    <= sqrt(2) (1 - p_y) <= sqrt(2), Linf <= 1, whatever the number of classes; approached by a confident, wrong record.
+    In `spread` it adds p_j (1 - p_j) per class: Linf <= 1/4, L1 = 1 - sum p_j^2 <= 1 - 1/classes by equal
     probabilities, and L2 is largest with three equal probabilities (two where there are only two).
     """
 
@@ -119,7 +110,6 @@ class ClasswiseResiduals(RecordQuery):
         }
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell a class and block."""
         probs = np.asarray(records.probs, dtype=np.float64)
         probs = probs / probs.sum(axis=1, keepdims=True)  # given sums may be off by a thousandth; the bound may not
         cells = bin_index_unchecked(probs, self.bins) + self.bins * np.arange(self.classes)
@@ -136,8 +126,8 @@ class ClasswiseResiduals(RecordQuery):
 class Losses(RecordQuery):
     """Summed log loss and Brier score with their squares, each scaled into [0, 1].
 
-    The log loss is cut at `worst`, a public bound. A record adds four numbers in [0, 1]: L1 <= 4, L2 <= 2, Linf <= 1,
-    attained by a record that is certain and wrong.
+    The log loss is clipped at `worst`, a public bound. A record adds four numbers in [0, 1]: L1 <= 4, L2 <= 2, Linf <=
+    1, attained by a record that is certain and wrong.
     """
 
     worst: float
@@ -148,11 +138,9 @@ class Losses(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Log loss, its square, Brier, its square."""
         return {"losses": Block((4,), Bound(4.0, 2.0, 1.0), weight=0.5)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch every cell."""
         nll, brier = losses(records)
         nll = np.minimum(nll / self.worst, 1.0)
         brier = np.minimum(brier / 2, 1.0)
@@ -171,16 +159,15 @@ class ScoreHistogram(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Negatives, then positives, by rising score."""
+        """Negatives, then positives, by increasing score."""
         return {"scores": Block((2, self.leaves), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell."""
         return Rows((bin_index_unchecked(records.score, self.leaves) + self.leaves * records.labels)[:, None], None)
 
 
 def losses(records: Records) -> tuple[Floats, Floats]:
-    """Give each record's log loss and Brier score, (n,) each."""
+    """Log loss and Brier score of each record, shape (n,) each."""
     probs = np.asarray(records.probs, dtype=np.float64)
     own = probs[np.arange(len(probs)), records.labels]
     brier = np.einsum("ij,ij->i", probs, probs) - 2 * own + 1
@@ -206,26 +193,23 @@ class OwnErrors(ClientQuery):
 
     def __post_init__(self) -> None:
         if not 1 <= self.bins <= 1 << 16 or self.fewest < 1:
-            raise InputError(f"Expected 1 to 2^16 bins and a record at least, found {self.bins} and {self.fewest}.")
+            raise InputError(f"Expected 1 to 2^16 bins and at least one record, found {self.bins} and {self.fewest}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Three numbers."""
         return {"errors": Block((3,), Bound(3.0, sqrt(3.0), 1.0, "client"), clip=sqrt(3.0))}
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
-        """Measure one client."""
         found: Floats = self.terms(Federation.of([records]), Secure())[0]
         return found
 
     def terms(self, federation: Federation, randomness: Randomness) -> Floats:
-        """Measure all clients in one pass."""
-        enough = federation.sizes >= self.fewest
+        counted = federation.sizes >= self.fewest
         error = np.minimum(self._gaps(federation) / np.maximum(federation.sizes, 1), 1.0)
-        return np.where(enough[:, None], np.stack([np.ones_like(error), error, error**2], axis=1), 0.0)
+        return np.where(counted[:, None], np.stack([np.ones_like(error), error, error**2], axis=1), 0.0)
 
     def _gaps(self, federation: Federation) -> Floats:
-        """Add up, over bins, how far confidence and right answers are apart, (clients,)."""
+        """Summed distance between confidence and right answers over bins, shape (clients,)."""
         probs, labels = federation.records.probs, federation.records.labels
         best = probs.argmax(axis=1)  # ties go to the lowest class
         confidence = probs[np.arange(len(best)), best].astype(np.float64)

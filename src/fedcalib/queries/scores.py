@@ -1,7 +1,4 @@
-"""Scores of a binary classifier by label, counted at several resolutions at once.
-
-Labels by bucket of the score, between edges of any spacing.
-"""
+"""Labels by score of a binary classifier: in a tree of several resolutions, or in buckets between given edges."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from fedcalib.query import Block, Query, RecordQuery, Rows
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
 
-MOST_LEAVES: Final = 1 << 20
+MAX_LEAVES: Final = 1 << 20
 
 
 @final
@@ -25,10 +22,29 @@ MOST_LEAVES: Final = 1 << 20
 class ScoreTree(RecordQuery):
     """Negatives and positives by cell of the score, at every level of a tree over [0, 1].
 
-    Level l = 1..height has arity^l cells of equal width a label and is a block of its own, named by its number. A
+    Level l = 1..height has arity^l cells of equal width per label and is a block of its own, named by its number. A
     record adds one to one cell of each level: every norm of a block is 1, and the levels share the budget. Blocks are
-    one-hot, so a model of local reports may ask each record about one level only. `share` is the weight of the whole
-    tree in a method's budget. `column` names a rival's scores to count instead of the model's own.
+    one-hot, so local reports can randomise one level per record.
+
+    Parameters
+    ----------
+    arity
+        Number of children of a node.
+    height
+        Number of levels.
+    share
+        The weight of the whole tree in a method's budget.
+    column
+        The column of another model's scores to count instead of the classifier's own.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> tree = fc.methods.ScoreTree(arity=4, height=5)
+    >>> tree.leaves, tree.size
+    (1024, 2728)
+    >>> type(fc.ScoreCurves(tree)).__name__
+    'ScoreCurves'
     """
 
     arity: int = 4
@@ -38,22 +54,22 @@ class ScoreTree(RecordQuery):
 
     def __post_init__(self) -> None:
         whole = isinstance(self.arity, int) and isinstance(self.height, int)
-        if not whole or self.arity < 2 or self.height < 1 or self.height > 20 or self.leaves > MOST_LEAVES:
+        if not whole or self.arity < 2 or self.height < 1 or self.height > 20 or self.leaves > MAX_LEAVES:
             raise InputError(
                 f"Expected an arity of at least 2, a height of at least 1 and at most 2^20 leaves, "
                 f"found arity {self.arity} and height {self.height}."
             )
         if not 0 < self.share < float("inf"):
-            raise InputError(f"Expected a share of the budget above 0, found {self.share}.")
+            raise InputError(f"Expected a weight (share) above 0, found {self.share}.")
 
     @property
     def leaves(self) -> int:
-        """Count the cells of the finest level, a label."""
+        """Number of cells of the finest level, per label."""
         return int(self.arity**self.height)
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One block a level, from coarse to fine: negatives, then positives."""
+        """One block per level, from coarse to fine: negatives, then positives."""
         return {
             str(level): Block((2, self.arity**level), integral=True, one_hot=True, weight=self.share / self.height)
             for level in range(1, self.height + 1)
@@ -61,11 +77,10 @@ class ScoreTree(RecordQuery):
 
     @property
     def sufficient(self) -> Query:
-        """The leaves alone: without noise they tell all levels."""
+        """The leaves alone: without noise they determine all levels."""
         return ScoreLeaves(self.leaves, self.column)
 
     def expand(self, exact: Array) -> Array:
-        """Sum the leaves up to all levels."""
         level = exact.reshape(2, self.leaves)
         levels = [level]
         for _ in range(self.height - 1):
@@ -74,7 +89,6 @@ class ScoreTree(RecordQuery):
         return np.concatenate([level.reshape(-1) for level in reversed(levels)])
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell a level."""
         leaf = bin_index_unchecked(scores_of(records, self.column), self.leaves)
         cells, offset = [], 0
         for level in range(1, self.height + 1):
@@ -84,7 +98,7 @@ class ScoreTree(RecordQuery):
         return Rows(np.stack(cells, axis=1), None)
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
-        """Count the leaves once and sum them up, which costs one cell a record whatever the height."""
+        """Count the leaves once and sum them up, which takes one cell per record whatever the height."""
         total = self.expand(_counts(records, self.leaves, self.column))
         return total.astype(np.float64) if scale is None else total * scale.astype(np.int64)
 
@@ -101,33 +115,31 @@ class ScoreLeaves(RecordQuery):
     column: str = ""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.leaves <= MOST_LEAVES:
+        if not 1 <= self.leaves <= MAX_LEAVES:
             raise InputError(f"Expected 1 to 2^20 leaves, found {self.leaves}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Negatives, then positives, by rising score."""
+        """Negatives, then positives, by increasing score."""
         return {"leaves": Block((2, self.leaves), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell."""
         return Rows(_leaf(records, self.leaves, self.column)[:, None], None)
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
-        """Count in one pass."""
         total = _counts(records, self.leaves, self.column)
         return total.astype(np.float64) if scale is None else total * scale.astype(np.int64)
 
 
 def scores_of(records: Records, column: str = "") -> Floats:
-    """Read the model's own scores, or those of a rival in a further column, (n,)."""
+    """The classifier's own scores, or those of another model in a further column, shape (n,)."""
     if not column:
         return records.score
     if column not in records.extra:
         raise InputError(f"Expected a column '{column}' of scores, found {sorted(records.extra) or 'none'}.")
     scores = np.asarray(records.extra[column], dtype=np.float64)
     if scores.ndim != 1:
-        raise InputError(f"Expected one score a record in the column '{column}', found shape {scores.shape}.")
+        raise InputError(f"Expected one score per record in the column '{column}', found shape {scores.shape}.")
     check_unit_interval(scores, f"scores in the column '{column}'")
     return scores
 
@@ -148,8 +160,9 @@ def _counts(records: Records, leaves: int, column: str) -> Ints:
 class ScoreBuckets(RecordQuery):
     """Negatives and positives by bucket of the score; one cell of one, so every norm is 1.
 
-    `edges` are the inner ones, rising. A bucket holds its lower edge. The message has room for `buckets` buckets,
-    however many edges there turn out to be, so that a plan can be made before edges are known; unused ones stay 0.
+    `edges` are the inner ones, increasing. A bucket includes its lower edge. The message has room for `buckets`
+    buckets, however many edges there turn out to be, so that a plan can be made before edges are known; unused ones
+    stay 0.
     """
 
     edges: tuple[float, ...]
@@ -159,19 +172,17 @@ class ScoreBuckets(RecordQuery):
     def __post_init__(self) -> None:
         check_edges(self.edges, self.buckets)
         if not 0 < self.share < float("inf"):
-            raise InputError(f"Expected a share of the budget above 0, found {self.share}.")
+            raise InputError(f"Expected a weight (share) above 0, found {self.share}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Negatives, then positives, by rising score."""
+        """Negatives, then positives, by increasing score."""
         return {"buckets": Block((2, self.buckets), integral=True, one_hot=True, weight=self.share)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell."""
         return Rows(self._cells(records)[:, None], None)
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
-        """Count in one pass."""
         total = np.zeros(2 * self.buckets, dtype=np.int64)
         for chunk in records.chunks():
             total += np.bincount(self._cells(chunk), minlength=2 * self.buckets)
@@ -201,27 +212,25 @@ class PairedBuckets(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Negatives, then positives."""
         shape = (2, self.buckets, self.buckets)
         return {"pairs": Block(shape, integral=True, one_hot=True, weight=self.share)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell."""
         own = bucket_of(scores_of(records), self.edges)
         other = bucket_of(scores_of(records, self.rival), self.rival_edges)
         return Rows(((records.labels * self.buckets + own) * self.buckets + other)[:, None], None)
 
 
 def bucket_of(scores: Floats, edges: tuple[float, ...]) -> Ints:
-    """Number each score's bucket; a score on an inner edge belongs to the upper one."""
+    """The bucket of each score; a score on an inner edge belongs to the upper one."""
     return np.searchsorted(np.asarray(edges, dtype=np.float64), np.asarray(scores, dtype=np.float64), side="right")
 
 
 def check_edges(edges: tuple[float, ...], buckets: int) -> None:
-    """Refuse edges that are not rising within (0, 1), or more of them than buckets have room for."""
     inner = np.asarray(edges, dtype=np.float64)
     inside = not inner.size or bool(inner.min() > 0 and inner.max() < 1 and (np.diff(inner) > 0).all())
     if not inside or not len(edges) < buckets <= 1 << 20:
         raise InputError(
-            f"Expected fewer than {buckets} rising edges between 0 and 1 and at most 2^20 buckets, found {len(edges)}."
+            f"Expected fewer than {buckets} increasing edges between 0 and 1 and at most 2^20 buckets, "
+            f"found {len(edges)} edges."
         )

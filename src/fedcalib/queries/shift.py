@@ -1,7 +1,4 @@
-"""What a classifier says of itself: questions that need no label.
-
-What recalibration after a domain shift asks of its sources, at some temperatures in one message.
-"""
+"""Queries about shifts: what a classifier predicts without labels, and its confidence gaps at several temperatures."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from fedcalib.types import Bools, Floats
 @final
 @dataclass(frozen=True)
 class Confidence(RecordQuery):
-    """Summed top probability, and what it leaves to one; labels are not looked at.
+    """Summed top probability, and its complement; labels are not used.
 
     A record adds p to one cell and 1 - p to the other: L1 = 1, Linf <= 1 and L2 <= 1, attained by a certain record.
     Both cells together count the records, which therefore costs nothing extra.
@@ -31,11 +28,9 @@ class Confidence(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Said to be right, said to be wrong."""
         return {"confidence": Block((2,), weight=0.25)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch both cells."""
         top = np.asarray(records.probs.max(axis=1, initial=0.0), dtype=np.float64)
         return Rows(None, np.stack([top, 1 - top], axis=1))
 
@@ -43,7 +38,7 @@ class Confidence(RecordQuery):
 @final
 @dataclass(frozen=True)
 class Predictions(RecordQuery):
-    """How often each class is predicted: one cell of one, so every norm is 1; labels are not looked at."""
+    """How often each class is predicted: one cell of one, so every norm is 1; labels are not used."""
 
     classes: int
 
@@ -52,11 +47,9 @@ class Predictions(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell a class."""
         return {"predictions": Block((self.classes,), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch the top class's cell."""
         return Rows(records.probs.argmax(axis=1)[:, None], None)
 
 
@@ -76,7 +69,6 @@ class ConfusionCounts(RecordQuery):
         return {"confusion": Block((self.classes, self.classes), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell."""
         return Rows((records.probs.argmax(axis=1) * self.classes + records.labels)[:, None], None)
 
 
@@ -88,13 +80,13 @@ def _check_classes(classes: int) -> None:
 @final
 @dataclass(frozen=True)
 class ConfidenceGaps(RecordQuery):
-    """How correct answers minus summed confidence rise with the temperature, over any number of rising temperatures.
+    """The curve of correct answers minus summed confidence over any number of increasing temperatures.
 
-    At temperature T a record's gap is 1[correct] minus its top probability, a number in (-1, 1 - 1/classes] that rises
-    with T. With first gap a and last gap b a record adds (a + b) / 2 to the first cell and half of each rise between
-    neighbours to the others, which together is |a + b| / 2 + (b - a) / 2 = max(|a|, |b|). So every norm is at most 1,
-    however many temperatures there are, where gaps sent one by one would add up; a record that is wrong and certain
-    at every temperature comes close.
+    At temperature T a record's gap is 1[correct] minus its top probability, a number in (-1, 1 - 1/classes] that
+    increases with T. With first gap a and last gap b a record adds (a + b) / 2 to the first cell and half of each
+    increase between neighbours to the others, which together is |a + b| / 2 + (b - a) / 2 = max(|a|, |b|). So every
+    norm is at most 1, however many temperatures there are, where gaps sent one by one would add up; a record that is
+    wrong and certain at every temperature comes close.
     """
 
     temperatures: tuple[float, ...]
@@ -102,36 +94,35 @@ class ConfidenceGaps(RecordQuery):
     def __post_init__(self) -> None:
         check_temperatures(self.temperatures)
         if any(b <= a for a, b in pairwise(self.temperatures)):
-            raise InputError(f"Expected rising temperatures, found {self.temperatures[:5]}.")
+            raise InputError(f"Expected increasing temperatures, found {self.temperatures[:5]}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """The middle of the curve, then its half rises."""
+        """The middle of the curve, then its half increments."""
         return {"curve": Block((len(self.temperatures),))}
 
     def rows(self, records: Records) -> Rows:
-        """Touch every cell."""
         gaps = np.stack([right - confidence for right, confidence in _tops(records, self.temperatures)], axis=1)
         middle = (gaps[:, :1] + gaps[:, -1:]) / 2
         return Rows(None, np.concatenate([middle, np.diff(gaps, axis=1) / 2], axis=1))
 
 
 def gaps_of(curve: Floats) -> Floats:
-    """Put the cells of a curve of gaps together again, (temperatures,); a rise below zero can only be noise."""
-    rises = 2 * np.maximum(curve[1:], 0.0)
-    climbed = np.concatenate([[0.0], np.cumsum(rises)])
-    gaps: Floats = curve[0] - climbed[-1] / 2 + climbed
+    """The gaps of a curve's cells, shape (temperatures,); a negative increment can only be noise and counts as 0."""
+    increments = 2 * np.maximum(curve[1:], 0.0)
+    rise = np.concatenate([[0.0], np.cumsum(increments)])
+    gaps: Floats = curve[0] - rise[-1] / 2 + rise
     return gaps
 
 
 @final
 @dataclass(frozen=True)
 class ClippedLosses(RecordQuery):
-    """At each temperature: the summed log loss, each record's cut at `worst` and divided by it.
+    """At each temperature: the summed log loss, each record's clipped at `worst` and divided by it.
 
-    A record adds a number in [0, 1] to each of the G cells, because the cut happens here, on the client, record by
-    record: Linf <= 1, L1 <= G, L2 <= sqrt(G), attained by a record that is wrong and certain. `worst` is a public
-    constant, never the largest loss that was seen.
+    The client clips record by record, so a record adds a number in [0, 1] to each of the G cells: Linf <= 1, L1 <= G,
+    L2 <= sqrt(G), attained by a record that is wrong and certain. `worst` is a public constant, never the largest loss
+    observed.
     """
 
     temperatures: tuple[float, ...]
@@ -144,11 +135,9 @@ class ClippedLosses(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell a temperature."""
-        return {"loss": _looks(len(self.temperatures))}
+        return {"loss": _per_temperature(len(self.temperatures))}
 
     def rows(self, records: Records) -> Rows:
-        """Touch every cell."""
         logits = _shifted(records)
         own = logits[np.arange(len(logits)), records.labels]
         columns = [
@@ -176,15 +165,13 @@ class BinnedGaps(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """A row of bins a temperature."""
-        looks = _looks(len(self.temperatures))
-        return {"gap": Block((len(self.temperatures), self.bins), looks.bound, weight=looks.weight)}
+        block = _per_temperature(len(self.temperatures))
+        return {"gap": Block((len(self.temperatures), self.bins), block.bound, weight=block.weight)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one bin a temperature."""
         cells, values = [], []
-        for look, (right, confidence) in enumerate(_tops(records, self.temperatures)):
-            cells.append(look * self.bins + bin_index_unchecked(confidence, self.bins))
+        for index, (right, confidence) in enumerate(_tops(records, self.temperatures)):
+            cells.append(index * self.bins + bin_index_unchecked(confidence, self.bins))
             values.append(right - confidence)
         return Rows(np.stack(cells, axis=1), np.stack(values, axis=1))
 
@@ -192,7 +179,7 @@ class BinnedGaps(RecordQuery):
 @final
 @dataclass(frozen=True)
 class RightWrong(RecordQuery):
-    """By bin of the top probability: how many records are right, and how many wrong.
+    """By bin of the top probability: numbers of right and of wrong records.
 
     A record adds one to one of the 2 x bins cells: every norm is 1, where counting (right, all) would make it 2.
     """
@@ -205,34 +192,31 @@ class RightWrong(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Right, then wrong, by bin."""
         return {"counts": Block((2, self.bins), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch one cell."""
         ((right, confidence),) = _tops(records, (1.0,))
         return Rows((bin_index_unchecked(confidence, self.bins) + self.bins * ~right)[:, None], None)
 
 
-def _looks(count: int) -> Block:
+def _per_temperature(count: int) -> Block:
     return Block((count,), Bound(float(count), sqrt(count), 1.0), weight=float(count))
 
 
 def _tops(records: Records, temperatures: tuple[float, ...]) -> list[tuple[Bools, Floats]]:
-    """Say of each record whether its top class is right, and how probable that class is at each temperature."""
+    """For each temperature: whether each record's top class is right, and how probable that class is."""
     logits = _shifted(records)
     right: Bools = records.probs.argmax(axis=1) == records.labels
     return [(right, 1 / np.exp(logits / temperature).sum(axis=1)) for temperature in temperatures]
 
 
 def _shifted(records: Records) -> Floats:
-    """Give the logits with each record's largest at zero, so that exponentials stay within one."""
+    """The logits with each record's largest at zero, so that exponentials are at most one."""
     logits = np.asarray(records.logits, dtype=np.float64)
     shifted: Floats = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
     return shifted
 
 
 def check_temperatures(temperatures: tuple[float, ...]) -> None:
-    """Refuse temperatures that are no positive numbers."""
     if not temperatures or not all(0 < temperature < 1e6 for temperature in temperatures):
         raise InputError(f"Expected temperatures above 0, found {temperatures[:5]}.")

@@ -1,7 +1,4 @@
-"""The slope of the log-likelihood along a line of temperatures, or at one of them with its curvature.
-
-Each client's own verdict on temperatures, bounded whatever the client holds.
-"""
+"""Queries about temperatures: gradients of the log-likelihood, and bounded scores of whole clients."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from fedcalib.randomness import Randomness
 from fedcalib.records import Records
 from fedcalib.types import Floats, Ints
 
-_AT_ONCE = 1 << 15  # logits: what is worked on stays in cache for the whole grid
-_ALIKE = 1e-14  # a few roundings
-_DOUBLINGS = 4
+_CACHED_LOGITS = 1 << 15  # logits that are worked on at a time, for the whole grid
+_RELATIVE_ROUNDING = 1e-14  # within which two temperatures are equal
+_MAX_DOUBLINGS = 4
 
 
 @final
@@ -30,9 +27,9 @@ _DOUBLINGS = 4
 class TemperatureCurve(RecordQuery):
     """For each inverse temperature b: the derivative of the negative log-likelihood in b, in units of `reach`.
 
-    A record adds (mean logit under softmax(b z)) - (logit of its label), cut to [-reach, reach] and divided by it, to
-    each of the G cells: Linf = 1, L1 = G, L2 = sqrt(G), attained by a record that is badly wrong at every b. `clip` is
-    the L2 norm to which a client's sum is cut when the client is the unit, in the same units.
+    A record adds (mean logit under softmax(b z)) - (logit of its label), clipped to [-reach, reach] and divided by it,
+    to each of the G cells: Linf = 1, L1 = G, L2 = sqrt(G), attained by a record that is badly wrong at every b. `clip`
+    is the L2 norm to which a client's sum is clipped when the client is the unit, in the same units.
     """
 
     inverses: tuple[float, ...]
@@ -42,36 +39,34 @@ class TemperatureCurve(RecordQuery):
 
     def __post_init__(self) -> None:
         if not self.inverses or not all(0 < b < 1e6 for b in self.inverses) or not 0 < self.reach < 1e9:
-            raise InputError("Expected inverse temperatures and a reach above 0, found others.")
+            raise InputError(f"Expected inverse temperatures and a reach above 0, found {self!r:.200}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell an inverse temperature."""
         grid = len(self.inverses)
         bound = Bound(float(grid), sqrt(grid), 1.0)
         return {"slope": Block((grid,), bound, weight=self.weight, clip=self.clip)}
 
     def rows(self, records: Records) -> Rows:
-        """Touch every cell."""
-        slopes = np.empty((len(self.inverses), len(records)))  # a temperature is one run of memory
+        gradients = np.empty((len(self.inverses), len(records)))  # a temperature is one run of memory
         for part, below, own in shifted(records):
             for column, weights in exponentials(below, self.inverses):
                 mean = np.einsum("ij,ij->j", weights, below)
                 mean /= weights.sum(axis=0)
-                np.subtract(mean, own, out=slopes[column, part])
-        slopes /= self.reach
-        return Rows(None, np.clip(slopes, -1.0, 1.0, out=slopes).T)
+                np.subtract(mean, own, out=gradients[column, part])
+        gradients /= self.reach
+        return Rows(None, np.clip(gradients, -1.0, 1.0, out=gradients).T)
 
 
 @final
 @dataclass(frozen=True)
 class TemperatureSlope(RecordQuery):
-    """At one inverse temperature b: the derivative of the negative log-likelihood in b, and how it grows with ln b.
+    """At one inverse temperature b: the derivative of the negative log-likelihood in b, and its growth with ln b.
 
-    A record adds to the slope as to one cell of a `TemperatureCurve`: every norm is 1. It adds the variance of b times
-    its logits under softmax(b z) to the bend, or nothing where its slope is cut and so does not change. A variance of
-    log-probabilities among c classes is at most that of one class against c - 1 equal ones, at the best odds; see
-    `most_bend`. That is attained.
+    A record adds to `slope` as to one cell of a `TemperatureCurve`: every norm is 1. To `bend` it adds the variance of
+    b times its logits under softmax(b z), or nothing where its gradient is clipped and so does not change. The variance
+    of log-probabilities among c classes is at most that of one class against c - 1 equal ones, at the best odds; see
+    `max_variance`. That is attained.
     """
 
     inverse: float
@@ -82,33 +77,33 @@ class TemperatureSlope(RecordQuery):
 
     def __post_init__(self) -> None:
         if not 0 < self.inverse < 1e6 or not 0 < self.reach < 1e9 or self.classes < 2:
-            raise InputError("Expected an inverse temperature and a reach above 0, and classes, found others.")
+            raise InputError(
+                f"Expected an inverse temperature and a reach above 0 and at least 2 classes, found {self}."
+            )
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell each."""
-        size, most = self.typical_records, most_bend(self.classes)
-        clips = (None, None) if size is None else (2 * sqrt(size) / self.reach, size * most / 4)
+        size, largest = self.typical_records, max_variance(self.classes)
+        clips = (None, None) if size is None else (2 * sqrt(size) / self.reach, size * largest / 4)
         return {
             "slope": Block((1,), weight=0.8 * self.weight, clip=clips[0]),
-            "bend": Block((1,), Bound(most, most, most), weight=0.2 * self.weight, clip=clips[1]),
+            "bend": Block((1,), Bound(largest, largest, largest), weight=0.2 * self.weight, clip=clips[1]),
         }
 
     def rows(self, records: Records) -> Rows:
-        """Touch both cells."""
         if records.classes != self.classes:
             raise InputError(f"Expected {self.classes} classes, found {records.classes}.")
         both = np.empty((2, len(records)))  # each is one run of memory, which sums faster
-        slope, bend = both
+        gradient, variance = both
         for part, below, own in shifted(records):
-            slope[part], bend[part] = self._moments(below, own)
-        bend[np.abs(slope) > 1.0] = 0.0
-        np.clip(slope, -1.0, 1.0, out=slope)
-        np.clip(bend, 0.0, most_bend(self.classes), out=bend)  # rounding alone goes beyond
+            gradient[part], variance[part] = self._moments(below, own)
+        variance[np.abs(gradient) > 1.0] = 0.0
+        np.clip(gradient, -1.0, 1.0, out=gradient)
+        np.clip(variance, 0.0, max_variance(self.classes), out=variance)  # rounding alone goes beyond
         return Rows(None, both.T)
 
     def _moments(self, below: Floats, own: Floats) -> tuple[Floats, Floats]:
-        """Work out a few records' slopes and bends; what is below becomes what is below the mean."""
+        """Gradients and variances of some records; overwrites `below` with what is below the mean."""
         _, weights = next(exponentials(below, (self.inverse,)))
         mass = weights.sum(axis=0)
         weights *= below
@@ -119,10 +114,10 @@ class TemperatureSlope(RecordQuery):
 
 
 @cache
-def most_bend(classes: int) -> float:
-    """Give the largest variance that log-probabilities among so many classes can have.
+def max_variance(classes: int) -> float:
+    """The largest variance that log-probabilities among so many classes can have.
 
-    It is that of one class with odds against all others together, which are equal; the best odds are searched for.
+    It is that of one class against all others, which are equally likely; the best odds are found on a grid.
     """
     others = np.exp(-np.linspace(0.0, 40.0, 400_001))  # the probability of all others together
     others = others[others < 1]
@@ -131,12 +126,12 @@ def most_bend(classes: int) -> float:
 
 
 def shifted(records: Records) -> Iterator[tuple[slice, Floats, Floats]]:
-    """Walk through a few records at a time: which, logits below each one's largest, (classes, n), the label's, (n,).
+    """Some records at a time: their slice, their logits, shape (classes, n), and the labels' logits, shape (n,).
 
-    Class by class: short rows would leave the processor's lanes empty. The shift moves mean and own logit alike. What
-    is given is overwritten by the next.
+    Classes come first, because short rows would leave the processor's lanes empty. Each record's largest logit is
+    subtracted, which moves mean and own logit alike. Each yielded array is overwritten by the next.
     """
-    step = max(_AT_ONCE // records.classes, 16)
+    step = max(_CACHED_LOGITS // records.classes, 16)
     room = np.empty((records.classes, min(step, len(records))))
     for start in range(0, len(records), step):
         part = slice(start, min(start + step, len(records)))
@@ -147,7 +142,7 @@ def shifted(records: Records) -> Iterator[tuple[slice, Floats, Floats]]:
 
 
 def exponentials(below: Floats, inverses: tuple[float, ...]) -> Iterator[tuple[int, Floats]]:
-    """Give exp(b z) for each inverse temperature b, by its number; the next one overwrites it.
+    """exp(b z) for each inverse temperature b, with its index; each yielded array is overwritten by the next.
 
     exp(2 b z) is the square of exp(b z), and cheaper, so a temperature is followed by those it doubles to.
     """
@@ -160,11 +155,11 @@ def exponentials(below: Floats, inverses: tuple[float, ...]) -> Iterator[tuple[i
         yield column, weights
 
 
-@lru_cache(maxsize=64)  # Newton's steps ask for ever new ones
+@lru_cache(maxsize=64)  # every Newton step has a new one
 def _doubled(inverses: tuple[float, ...]) -> tuple[tuple[int, int], ...]:
-    """Order inverse temperatures so that each follows what it is 2, 4, 8 or 16 times; say how many doublings.
+    """Inverse temperatures, each after one that it is 2, 4, 8 or 16 times, with the number of doublings.
 
-    No further: squaring doubles what rounding did to the exponential.
+    No further: squaring doubles the relative rounding error of the exponential.
     """
     steps: list[tuple[int, int]] = []
     left = sorted(range(len(inverses)), key=lambda column: inverses[column])
@@ -173,7 +168,10 @@ def _doubled(inverses: tuple[float, ...]) -> tuple[tuple[int, int], ...]:
         done = 0
         for column in tuple(left):
             times = round(log2(inverses[column] / first))
-            if times <= _DOUBLINGS and abs(inverses[column] - 2**times * first) <= _ALIKE * inverses[column]:
+            if (
+                times <= _MAX_DOUBLINGS
+                and abs(inverses[column] - 2**times * first) <= _RELATIVE_ROUNDING * inverses[column]
+            ):
                 steps.append((column, times - done))
                 left.remove(column)
                 done = times
@@ -183,13 +181,14 @@ def _doubled(inverses: tuple[float, ...]) -> tuple[tuple[int, int], ...]:
 @final
 @dataclass(frozen=True)
 class TemperatureScores(ClientQuery):
-    """For each inverse temperature b: whether a client's labels call for a softer model (1) or a sharper one (-1).
+    """For each inverse temperature b: whether a client's labels call for a softer (1) or a sharper (-1) model.
 
-    A record's score is the derivative of its log loss in ln b, cut to [-cut, cut] and centred, so that it averages to
-    nothing were the model right at b. A client adds its records' sum S / sqrt(I + quiet), where I is the variance that
-    the model at b gives S, cut to [-1, 1]: a verdict in standard deviations, faint from a client with little to say.
-    So every cell lies in [-1, 1], and a client's norms are Linf = 1, L1 = G, L2 = sqrt(G) over G temperatures whatever
-    and however much it holds, attained by a client that is badly wrong at every b. Nobody has to guess a client's size.
+    A record's score is the derivative of its log loss in ln b, clipped to [-cut, cut] and centred, so that its mean is
+    zero if the classifier is calibrated at b. A client adds its records' sum S / sqrt(I + quiet), where I is the
+    variance of S under the classifier at b, clipped to [-1, 1]: a score in standard deviations, near zero for a client
+    with little evidence. So every cell lies in [-1, 1], and a client's norms are Linf = 1, L1 = G, L2 = sqrt(G) over G
+    temperatures whatever and however much it holds, attained by a client that is badly wrong at every b. No guess at a
+    client's size is needed.
     """
 
     inverses: tuple[float, ...]
@@ -199,42 +198,41 @@ class TemperatureScores(ClientQuery):
 
     def __post_init__(self) -> None:
         if not self.inverses or not all(0 < b < 1e6 for b in self.inverses):
-            raise InputError("Expected inverse temperatures above 0, found others.")
+            raise InputError(f"Expected inverse temperatures above 0, found {self.inverses[:5]}.")
         if not 0 < self.cut < 1e6 or not 0 < self.quiet < 1e9 or not 0 < self.weight < 1e9:
-            raise InputError("Expected cut, quiet and weight above 0, found others.")
+            raise InputError(
+                f"Expected cut, quiet and weight above 0, found {self.cut}, {self.quiet} and {self.weight}."
+            )
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell an inverse temperature."""
         grid = len(self.inverses)
         bound = Bound(float(grid), sqrt(grid), 1.0, "client")
         return {"score": Block((grid,), bound, weight=self.weight)}
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
-        """Give one client's verdicts."""
-        verdicts: Floats = self._verdicts(records, np.zeros(len(records), dtype=np.int64), 1)[0]
-        return verdicts
+        scores: Floats = self._client_scores(records, np.zeros(len(records), dtype=np.int64), 1)[0]
+        return scores
 
     def terms(self, federation: Federation, randomness: Randomness) -> Floats:
-        """Give all clients' verdicts in one pass over the records."""
-        return self._verdicts(federation.records, federation.owner, len(federation))
+        return self._client_scores(federation.records, federation.owner, len(federation))
 
-    def _verdicts(self, records: Records, owner: Ints, clients: int) -> Floats:
-        sums, spreads = np.zeros((2, len(self.inverses), clients))
+    def _client_scores(self, records: Records, owner: Ints, clients: int) -> Floats:
+        sums, variances = np.zeros((2, len(self.inverses), clients))
         for part, below, _ in shifted(records):
             first, last = int(owner[part].min()), int(owner[part].max()) + 1  # a few clients of perhaps a million
             whose = owner[part] - first
             for row, weights in exponentials(below, self.inverses):
-                score, variance = self._scores(self.inverses[row] * below, weights, records.labels[part])
+                score, variance = self._record_scores(self.inverses[row] * below, weights, records.labels[part])
                 sums[row, first:last] += np.bincount(whose, score, last - first)
-                spreads[row, first:last] += np.bincount(whose, variance, last - first)
-        verdicts: Floats = np.clip(sums / np.sqrt(spreads + self.quiet), -1.0, 1.0).T
-        return verdicts
+                variances[row, first:last] += np.bincount(whose, variance, last - first)
+        scores: Floats = np.clip(sums / np.sqrt(variances + self.quiet), -1.0, 1.0).T
+        return scores
 
-    def _scores(self, steep: Floats, weights: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Work out a few records' cut and centred scores at one temperature, and the variances the model gives them."""
+    def _record_scores(self, scaled: Floats, weights: Floats, labels: Ints) -> tuple[Floats, Floats]:
+        """Clipped, centred scores of some records at one temperature, and their variances under the classifier."""
         probs = weights / weights.sum(axis=0)  # (classes, n)
-        slopes = np.clip(np.einsum("ij,ij->j", probs, steep) - steep, -self.cut, self.cut)
-        slopes -= np.einsum("ij,ij->j", probs, slopes)
-        variance = np.einsum("ij,ij,ij->j", probs, slopes, slopes)
-        return slopes[labels, np.arange(len(labels))], variance
+        scores = np.clip(np.einsum("ij,ij->j", probs, scaled) - scaled, -self.cut, self.cut)
+        scores -= np.einsum("ij,ij->j", probs, scores)
+        variance = np.einsum("ij,ij,ij->j", probs, scores, scores)
+        return scores[labels, np.arange(len(labels))], variance

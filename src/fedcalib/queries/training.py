@@ -1,8 +1,6 @@
-"""Sums over clients that are asked one after the other, so that only one long vector is held at a time.
+"""Queries about local training: changes of weights, and Gaussians over weights as natural parameters, which add up.
 
-One round of federated averaging: each client trains a network on its own records and sends the change.
-
-What clients believe about weights, as natural parameters: these add up, so a sum is all that the server needs.
+Their vectors are long, so sums run over one client after the other and hold one vector at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from fedcalib.types import Array, Floats
 
 
 def total(query: ClientQuery, federation: Federation, randomness: Randomness, scale: Floats | None) -> Array:
-    """Add the clients' vectors up, (size,); with a scale, each is first cut to integers toward zero."""
+    """The sum of the clients' vectors, shape (size,); with a scale, each is first scaled and truncated to integers."""
     summed: Array = np.zeros(query.size, dtype=np.float64 if scale is None else np.int64)
     for term in _each(query, federation, randomness):
         summed += term if scale is None else np.trunc(term * scale).astype(np.int64)
@@ -34,7 +32,7 @@ def total(query: ClientQuery, federation: Federation, randomness: Randomness, sc
 
 
 def by_client(query: ClientQuery, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-    """Give one client's vector after the other."""
+    """One client's vector after the other."""
     for term in _each(query, federation, randomness):
         yield ClientTerms(1, np.zeros(query.size, dtype=np.int64), np.arange(query.size), term)
 
@@ -47,11 +45,11 @@ def _each(query: ClientQuery, federation: Federation, randomness: Randomness) ->
 @final
 @dataclass(frozen=True, eq=False)
 class LocalUpdate(ClientQuery):
-    """The change that training on a client's own records makes to weights, cut to the L2 norm `clip`, divided by it.
+    """The change that training on a client's own records makes to weights, clipped to the L2 norm `clip`.
 
-    So a client adds a vector of L2 norm at most 1, attained by any client that is cut; then L1 <= sqrt(size) and Linf
-    <= 1. With `largest` a client counts by its records, up to so many: it adds w = min(n, largest) / largest, and w
-    times the change, and both stay within 1. A client without records adds zero.
+    It is divided by `clip`, so a client adds a vector of L2 norm at most 1, attained by any client that is clipped;
+    then L1 <= sqrt(size) and Linf <= 1. With `largest` a client counts by its records, up to so many: it adds w = min(n,
+    largest) / largest, and w times the change, and both stay within 1. A client without records adds zero.
     """
 
     network: Network
@@ -69,7 +67,6 @@ class LocalUpdate(ClientQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell a weight, and one for how much the client counts."""
         size = len(self.weights)
         change = Block((size,), Bound(sqrt(size), 1.0, 1.0, "client"), clip=1.0)
         if self.largest is None:
@@ -77,7 +74,6 @@ class LocalUpdate(ClientQuery):
         return {"change": change, "weight": Block((1,), Bound(1.0, 1.0, 1.0, "client"), weight=0.1, clip=1.0)}
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
-        """Train, and cut the change."""
         if not len(records):
             return np.zeros(self.size)
         trained = self.training.train(
@@ -91,22 +87,21 @@ class LocalUpdate(ClientQuery):
         return np.concatenate([weight * change, [weight]])
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Add up one client after the other."""
         return total(self, federation, randomness, scale)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Give one client after the other."""
         return by_client(self, federation, randomness)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LocalPosterior(ClientQuery):
-    """A client's Gaussian about shared weights: precisions, pulls, and where its mean lies.
+    """A client's Gaussian about shared weights: precisions, precisions times means, and where its mean lies.
 
-    Precisions are cut to `most` and divided by it; offsets of the mean to `reach`, pulls to `most` * `reach`, likewise.
-    So every cell is within 1: Linf <= 1, L2 <= sqrt(cells), L1 <= cells, attained by a client that is cut everywhere.
-    With a `width` the low-rank part is told along so many public directions, divided by `most`.
+    Precisions are clipped to `most` and divided by it; offsets of the mean to `reach`, precisions times means (`pull`)
+    to `most` * `reach`, likewise. So every cell is within 1: Linf <= 1, L2 <= sqrt(cells), L1 <= cells, attained by a
+    client that is clipped everywhere. With a `width` the low-rank part is sent along so many public directions, divided
+    by `most`.
     """
 
     network: Network
@@ -121,20 +116,18 @@ class LocalPosterior(ClientQuery):
 
     def __post_init__(self) -> None:
         if not self.prior >= 0 or not self.most > 0 or not self.reach > 0 or self.width < 0:
-            raise InputError("Expected a prior of at least 0, and `most` and `reach` above 0, found others.")
+            raise InputError(f"Expected prior and width of at least 0 and most and reach above 0, found {self!r:.200}.")
         if not np.isfinite(self.weights).all():
             raise InputError("Expected finite weights, found NaN or infinity.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell a weight in each block, and one for each direction."""
         size = len(self.weights)
         shapes = dict.fromkeys(("precision", "pull", "offset", "square"), (size,))
         sketch = {"sketch": (size, self.width)} if self.width else {}
         return {name: _within_one(shape) for name, shape in {**shapes, **sketch}.items()}
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
-        """Find the client's Gaussian, and cut it."""
         found = self._found(records, rng)
         offset = np.clip(found.offset / self.reach, -1, 1)
         parts = [found.precision / self.most, found.pull / (self.most * self.reach), offset, offset**2]
@@ -153,11 +146,9 @@ class LocalPosterior(ClientQuery):
         )
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Add up one client after the other."""
         return total(self, federation, randomness, scale)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Give one client after the other."""
         return by_client(self, federation, randomness)
 
 

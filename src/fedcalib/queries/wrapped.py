@@ -1,9 +1,7 @@
-"""A question about calibrated records: what a later stage of a pipeline asks.
+"""Queries about queries: the same query on calibrated records, clipped per client, or the sizes of clients' answers.
 
-Sums in which no client counts for more than so many records, and how large clients' sums are.
-
-Sizes are in records' worth: a client's norm is the largest, over blocks, of the L2 norm of its sum in the block divided
-by what one record can add there.
+Sizes are in records: a client's norm is the largest, over blocks, of the L2 norm of its sum in the block divided by the
+most that one record can add there.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ from fedcalib.types import Array, Floats, Ints
 @final
 @dataclass(frozen=True)
 class Calibrated(RecordQuery):
-    """The same question, asked after each client has applied a calibrator to its own records.
+    """The same query, answered after each client has applied a calibrator to its own records.
 
-    A calibrator changes probabilities and nothing else, and the question's bounds hold for any probabilities; so they
-    hold here.
+    A calibrator changes probabilities and nothing else, and the query's bounds hold for any probabilities; so they hold
+    here.
     """
 
     query: Query
@@ -40,15 +38,13 @@ class Calibrated(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Name the same parts."""
         return self.query.blocks
 
     def rows(self, records: Records) -> Rows:
-        """Calibrate, then say what each record adds."""
         return self.query.rows(self.before.over(records))
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Calibrate a slice of records at a time, and let the question sum them in its own way."""
+        """Calibrate a slice of records at a time, and let the query sum it."""
         total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
         for chunk in federation.records.chunks():
             total += self.query.total(Federation.of([self.before.over(chunk)]), randomness, scale)
@@ -56,25 +52,24 @@ class Calibrated(RecordQuery):
 
     @property
     def sufficient(self) -> Query:
-        """Shorten the question, still after calibration."""
         shorter = self.query.sufficient
         return self if shorter is self.query else Calibrated(shorter, self.before)
 
     def expand(self, exact: Array) -> Array:
-        """Work the answer out as the question itself would."""
         return self.query.expand(exact)
 
 
-_SLACK = 1 + 2.0**-32  # keeps a norm within its bound whatever its rounding in floating point
+_CLIP_SLACK = 1 + 2.0**-32  # keeps a norm within its bound whatever its rounding in floating point
 
 
 @final
 @dataclass(frozen=True)
 class Clipped(ClientQuery):
-    """A question in which each client's answer is cut to `clip` records' worth and divided by that.
+    """A query in which each client's answer is clipped to the size of `clip` records and divided by that.
 
     One factor shrinks all blocks of a client, so the L2 norm of each block is at most 1, attained by a client that is
-    cut; its L1 norm is at most sqrt(cells). So the bounds stay the same whatever the clip, which may be an answer.
+    clipped; its L1 norm is at most sqrt(cells). So the bounds stay the same whatever the clip, which may come from an
+    answer.
     """
 
     query: Query
@@ -86,7 +81,6 @@ class Clipped(ClientQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Bound each block of the question for a whole client."""
         return {
             name: Block(block.shape, Bound(sqrt(block.size), 1.0, 1.0, "client"), weight=block.weight, clip=1.0)
             for name, block in self.query.blocks.items()
@@ -94,16 +88,14 @@ class Clipped(ClientQuery):
 
     @property
     def units(self) -> dict[str, float]:
-        """Say what one in each block stands for."""
-        return {name: self.clip * block.bound.l2 * _SLACK for name, block in self.query.blocks.items()}
+        """What one in each block stands for."""
+        return {name: self.clip * block.bound.l2 * _CLIP_SLACK for name, block in self.query.blocks.items()}
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
-        """Cut one client's sum."""
         source = Simulated(int(rng.integers(1 << 62)))
         return self.total(Federation.of([records]), source)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Cut each client's sum, some clients at a time."""
         limits = {name: self.clip * block.bound.l2 for name, block in self.query.blocks.items()}
         units = self.spread(self.units)
         for terms in self.query.by_client(federation, randomness):
@@ -111,7 +103,6 @@ class Clipped(ClientQuery):
             yield ClientTerms(terms.clients, terms.owner, terms.cell, values)
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Add the cut sums up; with a scale, each is first cut to integers toward zero."""
         total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
         for terms in self.by_client(federation, randomness):
             values = terms.value if scale is None else np.trunc(terms.value * scale[terms.cell])
@@ -122,7 +113,7 @@ class Clipped(ClientQuery):
 @final
 @dataclass(frozen=True)
 class NormHistogram(ClientQuery):
-    """How many clients' answers to a question have a norm up to each edge: one cell of one, so every norm is 1.
+    """Number of clients whose answer to a query has a norm up to each edge: one cell of one, so every norm is 1.
 
     The cell past the last edge holds the clients beyond it.
     """
@@ -133,35 +124,31 @@ class NormHistogram(ClientQuery):
 
     def __post_init__(self) -> None:
         if not self.edges or not all(0 < low < high for low, high in pairwise((*self.edges, float("inf")))):
-            raise InputError("Expected rising edges above 0, found others.")
+            raise InputError(f"Expected increasing edges above 0, found {self.edges[:5]}.")
         if not 0 < self.weight < float("inf"):
             raise InputError(f"Expected a weight above 0, found {self.weight}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One cell an edge, and one beyond."""
         bound = Bound(1.0, 1.0, 1.0, "client")
         return {"norms": Block((len(self.edges) + 1,), bound, integral=True, one_hot=True, weight=self.weight)}
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
-        """Touch one cell."""
         source = Simulated(int(rng.integers(1 << 62)))
         return self.total(Federation.of([records]), source).astype(np.float64)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Touch one cell a client."""
         for clients, cells in self._cells(federation, randomness):
             yield ClientTerms(clients, np.arange(clients), cells, np.ones(clients))
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Count."""
         total = np.zeros(self.size, dtype=np.int64)
         for _, cells in self._cells(federation, randomness):
             total += np.bincount(cells, minlength=self.size)
         return total if scale is None else total * scale.astype(np.int64)
 
     def _cells(self, federation: Federation, randomness: Randomness) -> Iterator[tuple[int, Ints]]:
-        ones = np.array([block.bound.l2 for block in self.query.blocks.values()])
+        bounds = np.array([block.bound.l2 for block in self.query.blocks.values()])
         for terms in self.query.by_client(federation, randomness):
-            worth = (norms(self.query, terms) / ones).max(axis=1)
-            yield terms.clients, np.searchsorted(np.asarray(self.edges), worth)
+            sizes = (norms(self.query, terms) / bounds).max(axis=1)
+            yield terms.clients, np.searchsorted(np.asarray(self.edges), sizes)
