@@ -48,8 +48,8 @@ class LocalUpdate(ClientQuery):
     """The change that training on a client's own records makes to weights, clipped to the L2 norm `clip`.
 
     It is divided by `clip`, so a client adds a vector of L2 norm at most 1, attained by any client that is clipped;
-    then L1 <= sqrt(size) and Linf <= 1. With `largest` a client counts by its records, up to so many: it adds w = min(n,
-    largest) / largest, and w times the change, and both stay within 1. A client without records adds zero.
+    then L1 <= sqrt(size) and Linf <= 1. With `largest` a client counts by its records, up to so many: it adds w =
+    min(n, largest) / largest, and w times the change, and both stay within 1. A client without records adds zero.
     """
 
     network: Network
