@@ -168,7 +168,7 @@ def test_bad_input_is_refused() -> None:
         fc.method.Plan.of(fc.ScoreCurves(), fc.Schema(3, 5))
     with pytest.raises(InputError, match="bins"):
         found.ece(0)
-    with pytest.raises(InputError, match="increasing edges"):
+    with pytest.raises(InputError, match="rising edges"):
         ScoreTable(np.array([0.0, 0.6, 0.5, 1.0]), np.zeros((2, 3)), 3, (np.zeros((2, 1)),))
 
 
