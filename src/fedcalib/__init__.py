@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedcalib import runtimes as runtimes
     from fedcalib import search as search
     from fedcalib import training as training
+    from fedcalib import workflows as workflows
     from fedcalib.accounting.ledger import Ledger as Ledger
     from fedcalib.artifacts.calibrator import Calibrator as Calibrator
     from fedcalib.artifacts.saving import load as load
@@ -71,8 +72,10 @@ if TYPE_CHECKING:
     from fedcalib.runtimes import InProcess as InProcess
     from fedcalib.runtimes import Replay as Replay
     from fedcalib.transcript import Transcript as Transcript
+    from fedcalib.workflows.calibration import calibrate as calibrate
     from fedcalib.workflows.compare import compare as compare
     from fedcalib.workflows.drift import Monitor as Monitor
+    from fedcalib.workflows.evaluation import evaluate as evaluate
 
 
 __version__ = "0.1.0"

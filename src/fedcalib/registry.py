@@ -302,7 +302,9 @@ ROWS: Final = (
     Registered("Participation", ".cohort", "type", "fc.cohort", wire=False),
     Registered("Registered", ".registry", "type", "fc.registry", wire=False),
     # functions
+    Registered("calibrate", ".workflows.calibration", "function", "fc", wire=False),
     Registered("compare", ".workflows.compare", "function", "fc", wire=False),
+    Registered("evaluate", ".workflows.evaluation", "function", "fc", wire=False),
     Registered("register", ".registry", "function", "fc.registry", wire=False),
     Registered("audit_mechanism", ".audit.mechanisms", "function", "fc.audit", wire=False),
     Registered("audit_model", ".audit.runs", "function", "fc.audit", wire=False),
@@ -328,6 +330,7 @@ ROWS: Final = (
     Registered("runtimes", ".runtimes", "module", "fc", wire=False),
     Registered("search", ".search", "module", "fc", wire=False),
     Registered("training", ".training", "module", "fc", wire=False),
+    Registered("workflows", ".workflows", "module", "fc", wire=False),
 )
 
 _BY_NAME: Final = {row.name: row for row in ROWS}
