@@ -9,17 +9,16 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
-from fedcalib.cli.request import participation, privacy_model, session
+from fedcalib.cli.request import Shared, participation, privacy_model, shared
 from fedcalib.cli.voice import Voice
-from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.calibration import NAMES, Calibration, CalibrationResult
-from fedcalib.workflows.session import Data
 
 _FIT = "Method"
 
 
+@shared
 def calibrate(
     files: options.Files,
     *,
@@ -45,32 +44,20 @@ def calibrate(
     set_: Annotated[
         list[str] | None, Option("--set", help="Another option of the method, as NAME=VALUE.", rich_help_panel=_FIT)
     ] = None,
-    label: options.Label = "label",
-    site: options.Site = None,
-    score: options.Score = None,
-    logits: options.Logits = None,
-    probs: options.Probs = None,
-    unit: options.Unit = None,
-    ledger: options.LedgerFile = None,
-    account: options.Account = "default",
-    state_: options.State = None,
     dry_run: options.DryRun = False,
-    format_: options.Shape = options.Format.TEXT,
-    config: options.Config = None,
-    debug: options.Debug = False,
+    flags: Shared,
 ) -> None:
     """Fit a calibrator across sites without pooling their records, and measure what it changes."""
-    voice = Voice(format_ is options.Format.JSON)
-    columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)
+    voice = flags.voice
     to_model = registry.takes(privacy, "clip")
     calibration = Calibration(
         method=registry.method(method, {"clip": None if to_model else clip, "rounds": rounds}, set_ or ()),
         privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None),
         participation=participation(participation_, rounds),
-        data=Data.of(files, columns),
-        test=Data.of(test, columns) if test else None,
+        data=flags.data(files),
+        test=flags.data(test) if test else None,
         holdout=holdout,
-        session=session(seed, state_, ledger, account, voice),
+        session=flags.session(seed),
     )
     if dry_run:
         voice.dry_run(calibration.dry_run())

@@ -11,15 +11,12 @@ from typer import Option
 from fedcalib import registry
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cli import options
-from fedcalib.cli.request import participation, privacy_model, session
-from fedcalib.cli.voice import Voice
-from fedcalib.data import Columns
+from fedcalib.cli.request import Shared, participation, privacy_model, shared
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.workflows import documents
 from fedcalib.workflows.compare import ByClient, ByRecord, Holdout, MethodComparison
 from fedcalib.workflows.comparison import NAMES
-from fedcalib.workflows.session import Data
 
 _FIT = "Comparison"
 
@@ -34,6 +31,7 @@ class By(StrEnum):
 _HOLDOUTS: Final[dict[By, type[Holdout]]] = {By.RECORD: ByRecord, By.CLIENT: ByClient}
 
 
+@shared
 def compare(
     files: options.Files,
     *,
@@ -61,40 +59,29 @@ def compare(
         ),
     ] = False,
     out: Annotated[Path | None, Option(help="Directory for the table, the picture and the report.")] = None,
-    label: options.Label = "label",
-    site: options.Site = None,
-    score: options.Score = None,
-    logits: options.Logits = None,
-    probs: options.Probs = None,
-    unit: options.Unit = None,
-    ledger: options.LedgerFile = None,
-    account: options.Account = "default",
-    state_: options.State = None,
-    format_: options.Shape = options.Format.TEXT,
-    config: options.Config = None,
-    debug: options.Debug = False,
+    flags: Shared,
 ) -> None:
     """Run every applicable method on your own records, and show what each gives and takes."""
-    if ledger is not None and not spend:
+    if flags.ledger is not None and not spend:
         raise InputError("Expected --spend with --ledger, found none; a simulation spends nothing.")
-    voice = Voice(format_ is options.Format.JSON)
+    voice = flags.voice
     if out is not None:
         documents.check_folder(out, NAMES)
     to_model = registry.takes(privacy, "clip")
     made, refused = _methods(methods, {"rounds": rounds, "clip": None if to_model else clip})
-    flags = {
+    told = {
         "privacy": privacy, "epsilon": epsilon, "delta": delta, "clip": clip, "rounds": rounds,
         "participation": participation_,
     }  # fmt: skip
     comparison = MethodComparison(
-        data=Data.of(files, Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)),
+        data=flags.data(files),
         methods=made,
         privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None),
         participation=participation(participation_, rounds),
         holdout=_HOLDOUTS[split](holdout),
-        session=session(None, state_, ledger, account, voice),
+        session=flags.session(None),
         refused=refused,
-        facts={name: value for name, value in flags.items() if value is not None},
+        facts={name: value for name, value in told.items() if value is not None},
     )
     done = comparison.spend() if spend else comparison.simulate(repeats, seed)
     for warning in done.warnings:

@@ -8,18 +8,17 @@ from typing import Annotated
 from typer import Option
 
 from fedcalib.cli import monitor, options
-from fedcalib.cli.request import participation, privacy_model, session
+from fedcalib.cli.request import Shared, participation, privacy_model, shared
 from fedcalib.cli.voice import Voice
-from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.evaluation import NAMES, Evaluation, EvaluationResult, load_calibrator
 from fedcalib.workflows.monitor import Every, Monitoring
-from fedcalib.workflows.session import Data
 
 _TIME = "Over time"
 
 
+@shared
 def evaluate(
     files: options.Files,
     *,
@@ -57,30 +56,17 @@ def evaluate(
     clip: options.Clip = None,
     participation_: options.Participation = "everyone",
     seed: options.Seed = None,
-    label: options.Label = "label",
-    site: options.Site = None,
-    score: options.Score = None,
-    logits: options.Logits = None,
-    probs: options.Probs = None,
-    unit: options.Unit = None,
-    ledger: options.LedgerFile = None,
-    account: options.Account = "default",
-    state_: options.State = None,
     dry_run: options.DryRun = False,
-    format_: options.Shape = options.Format.TEXT,
-    config: options.Config = None,
-    debug: options.Debug = False,
+    flags: Shared,
 ) -> None:
     """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
 
     With --by, windows of time are measured one by one within one budget: they hold different records, so where a record
     is the unit each window has the whole of it; where a client is the unit, the windows share it.
     """
-    voice = Voice(format_ is options.Format.JSON)
-    when = None if by is None else time
-    columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit, time=when)
+    voice = flags.voice
     model = privacy_model(privacy, epsilon, delta, clip)
-    data, run = Data.of(files, columns), session(seed, state_, ledger, account, voice)
+    data, run = flags.data(files, None if by is None else time), flags.session(seed)
     map_ = None if calibrator is None else load_calibrator(calibrator)
     if by is not None:
         if per_client:

@@ -9,17 +9,16 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
-from fedcalib.cli.request import privacy_model, session
+from fedcalib.cli.request import Shared, privacy_model, shared
 from fedcalib.cli.voice import Voice
-from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.monitor import NAMES, Every, Monitoring
-from fedcalib.workflows.session import Data
 
 _WATCH = "Watching"
 
 
+@shared
 def monitor(
     files: options.Files,
     *,
@@ -44,37 +43,25 @@ def monitor(
     delta: options.Delta = None,
     clip: options.Clip = None,
     seed: options.Seed = None,
-    label: options.Label = "label",
-    site: options.Site = None,
-    score: options.Score = None,
-    logits: options.Logits = None,
-    probs: options.Probs = None,
-    unit: options.Unit = None,
-    ledger: options.LedgerFile = None,
-    account: options.Account = "default",
-    state_: options.State = None,
     dry_run: options.DryRun = False,
-    format_: options.Shape = options.Format.TEXT,
-    config: options.Config = None,
-    debug: options.Debug = False,
+    flags: Shared,
 ) -> None:
     """Watch a classifier across sites over time: calibration, ranking and confidence by window, with alarms.
 
     Windows hold different records, so where a record is the unit each window has the whole budget to itself; where a
     client is the unit, the windows share it.
     """
-    voice = Voice(format_ is options.Format.JSON)
-    columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit, time=time)
+    voice = flags.voice
     if method is not None and not recalibrate:
         raise InputError("Expected --recalibrate with --method, found --method alone; add --recalibrate.")
     monitoring = Monitoring(
-        data=Data.of(files, columns),
+        data=flags.data(files, time),
         privacy=privacy_model(privacy, epsilon, delta, clip),
         by=by,
         recalibrate=recalibrate,
         method=None if method is None else registry.method(method, {}),
         false_alarms=false_alarms,
-        session=session(seed, state_, ledger, account, voice),
+        session=flags.session(seed),
     )
     watch(voice, monitoring, out, "timeline.png", dry_run=dry_run)
 

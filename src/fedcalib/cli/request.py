@@ -2,16 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
+from typing import Any, final, get_type_hints
 
 from fedcalib import registry
+from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
 from fedcalib.cohort import Disjoint, Everyone, Participation, Poisson
+from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.privacy import Privacy
-from fedcalib.workflows.session import Session
+from fedcalib.workflows.session import Data, Session
 
 _STATE = Path("~/.local/state/fedcalib")
+
+
+@final
+@dataclass(frozen=True)
+class Shared:
+    """The flags that every command on scored records takes."""
+
+    label: options.Label = "label"
+    site: options.Site = None
+    score: options.Score = None
+    logits: options.Logits = None
+    probs: options.Probs = None
+    unit: options.Unit = None
+    ledger: options.LedgerFile = None
+    account: options.Account = "default"
+    state_: options.State = None
+    format_: options.Shape = options.Format.TEXT
+    config: options.Config = None
+    debug: options.Debug = False
+
+    @property
+    def voice(self) -> Voice:
+        """What prints results and notices."""
+        return Voice(self.format_ is options.Format.JSON)
+
+    def data(self, files: Sequence[str], time: str | None = None) -> Data:
+        """The records in these files."""
+        columns = {name: getattr(self, name) for name in ("score", "logits", "probs", "label", "site", "unit")}
+        return Data.of(list(files), Columns(**columns, time=time))
+
+    def session(self, seed: int | None) -> Session:
+        """How the command runs."""
+        return session(seed, self.state_, self.ledger, self.account, self.voice)
+
+
+def shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of `Shared`, which it receives as its argument `flags`."""
+    hints = get_type_hints(Shared, include_extras=True)
+    common = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in fields(Shared)
+    ]
+    own = [one for one in signature(command, eval_str=True).parameters.values() if one.name != "flags"]
+
+    @wraps(command)
+    def called(**told: Any) -> None:
+        command(flags=Shared(**{one.name: told.pop(one.name) for one in common}), **told)
+
+    called.__signature__ = Signature([*own, *common])  # type: ignore[attr-defined]
+    return called
 
 
 def privacy_model(word: str | None, epsilon: float | None, delta: float | None, clip: float | None = None) -> Privacy:
