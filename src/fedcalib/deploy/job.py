@@ -15,7 +15,7 @@ from typing import Any, final
 from fedcalib import registry, wire
 from fedcalib.cohort import Everyone
 from fedcalib.errors import InputError, WireError
-from fedcalib.loop import Outline
+from fedcalib.loop import Agreement, Outline
 from fedcalib.method import Method, Plan
 from fedcalib.methods.compose import FitAndMeasure
 from fedcalib.privacy import Privacy
@@ -113,11 +113,9 @@ class Job:
 
     def outline(self) -> Outline:
         """Say what sites would be shown before the first question."""
-        plan, drawn = self.plan(), self.participation()
-        cohort = drawn.cohort(self.sites)
-        model = self.model()
-        mechanisms = tuple(model.mechanism(query, plan, cohort, drawn) for query in plan.queries)
-        return Outline(f"preview-{self.key}", plan.queries, mechanisms, cohort, drawn)
+        agreed = Agreement.of(self.asked(), self.model(), self.participation(), self._schema)
+        queries = agreed.plan.queries
+        return Outline(f"preview-{self.key}", queries, agreed.mechanisms, agreed.cohort, agreed.participation)
 
     @property
     def _schema(self) -> Schema:

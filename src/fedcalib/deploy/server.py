@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from fedcalib.deploy.flower import Flower
 from fedcalib.deploy.job import Job
 from fedcalib.errors import FedcalibError
 from fedcalib.files import append, save_text, write_all
-from fedcalib.loop import Progress, Result, Runtime, run
+from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
 from fedcalib.remote.config import read_directory
 from fedcalib.remote.sites import Event
 
@@ -59,44 +59,27 @@ def serve(job: Job, runtime: Runtime, folder: Path, out: Path) -> Result[Any]:
         stage = f"step {progress.step + 1} of {progress.steps} {said}"
         tell(Event(stage, 0, 0, {}, None if left is None else float(left)))
 
-    result = run(
-        job.asked(),
-        runtime,
-        job.model(),
-        participation=job.participation(),
-        transcript=folder / "transcript.jsonl",
-        ledger=ledger,
-        watch=watch,
-    )
-    _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), **_files(job, result, out)})
+    agreed = Agreement.of(job.asked(), job.model(), job.participation(), runtime.schema)
+    result = conduct(agreed, runtime, transcript=folder / "transcript.jsonl", ledger=ledger, watch=watch)
+    saved = _measured(job, agreed, result, out) if job.measure else _artifact(result, out)
+    _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), **saved})
     return result
 
 
-def _files(job: Job, result: Result[Any], out: Path) -> dict[str, str]:
-    """Save what came of it: the artifact, and of a measured calibrator also the report."""
-    if not isinstance(result.artifact, Fitted):
-        return {"artifact": result.artifact.save(out / "artifact.json", result.privacy).name}
-    result.artifact.calibrator.save(out / "artifact.json", result.privacy)
-    write_all(out, _report(job, result))
+def _artifact(result: Result[Any], out: Path) -> dict[str, str]:
+    return {"artifact": result.artifact.save(out / "artifact.json", result.privacy).name}
+
+
+def _measured(job: Job, agreed: Agreement[Fitted], result: Result[Fitted], out: Path) -> dict[str, str]:
+    """Save a calibrator that was measured, and its report."""
+    from fedcalib.workflows.calibration import CalibrationResult
+    from fedcalib.workflows.session import Phase
+
+    done = CalibrationResult.at_sites(Phase("calibration", agreed), result, replayed=False)
+    done.calibrator.save(out / "artifact.json", done.privacy)
+    told = {name: value for name, value in asdict(job).items() if value}
+    write_all(out, replace(done, provenance={"fedcalib": __version__, **told}).files())
     return {"artifact": "artifact.json", "report": "report.html"}
-
-
-def _report(job: Job, result: Result[Any]) -> dict[str, bytes]:
-    from fedcalib.workflows.reports import ReportInput, files
-
-    fitted, private = result.artifact, job.model().private
-    story = ReportInput(
-        title=f"{job.method} over {job.sites} sites",
-        summary=("Measured on the records that were fitted, which flatters a little.",),
-        spent=result.privacy,
-        private=private,
-        counts={"sites": None if private else job.sites, "records": None},
-        before=fitted.before,
-        after=fitted.after,
-        warnings=(*fitted.before.warnings, *fitted.after.warnings),
-        provenance={"fedcalib": __version__, **{name: value for name, value in asdict(job).items() if value}},
-    )
-    return files(story)
 
 
 def teller(path: Path) -> Callable[[Event], None]:

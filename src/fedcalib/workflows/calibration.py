@@ -10,14 +10,15 @@ from typing import Any, Unpack, final
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.evaluation import MetricsReport
+from fedcalib.artifacts.evaluation import Fitted, MetricsReport
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.files import save_text
-from fedcalib.loop import Result
+from fedcalib.loop import Result, Runtime
 from fedcalib.method import Method
 from fedcalib.methods.auto import Auto
+from fedcalib.methods.compose import FitAndMeasure
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
@@ -85,7 +86,30 @@ class CalibrationResult:
     left_out: tuple[str, ...]  # what is said about records that were left out
     remarks: tuple[str, ...]  # what is said about metrics that are not shown
     replayed: bool
+    held_out: bool = True  # measured on records that were not fitted
     provenance: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def at_sites(cls, phase: Phase[Fitted], result: Result[Fitted], replayed: bool) -> CalibrationResult:
+        """The result of fitting and measuring sites at a distance in one conversation, on the same records."""
+        fitted, agreed = result.artifact, phase.agreed
+        reports = (fitted.before, fitted.after)
+        remarks = [text for report in reports for text in documents.missing(report, agreed.schema.classes)]
+        return cls(
+            method=agreed.method.fit,  # type: ignore[attr-defined]
+            calibrator=fitted.calibrator,
+            before=fitted.before,
+            after=fitted.after,
+            privacy=result.privacy,
+            private=agreed.privacy.private,
+            counts=documents.counts(agreed.schema, agreed.privacy),
+            sites=(),
+            phases=(phase,),
+            left_out=(),
+            remarks=tuple(dict.fromkeys(remarks)),
+            replayed=replayed,
+            held_out=False,
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -120,7 +144,7 @@ class CalibrationResult:
         return files(
             ReportInput(
                 title=f"Calibration by {name}",
-                summary=_summary(name, self.before, self.after),
+                summary=_summary(name, self.before, self.after, self.held_out),
                 spent=self.privacy,
                 private=self.private,
                 counts=self.counts,
@@ -154,6 +178,11 @@ class Calibration:
 
     def dry_run(self) -> DryRun:
         """What would be asked and what it would cost; nothing is asked."""
+        if isinstance(self.data.source, Runtime):
+            schema = self.data.source.schema
+            phase = self._at_sites(schema)
+            facts = {"method": documents.word(self.method), **documents.counts(schema, self.privacy)}
+            return DryRun.of(facts, [phase], phase.spending, (), self.session)
         split = self._split(Conductor(self.session, self.session.forgotten()))
         phases = self._phases(split)
         facts = {"method": documents.word(self.method), **documents.counts(split.all, self.privacy)}
@@ -163,6 +192,13 @@ class Calibration:
         """Fit, and measure before and after."""
         sources = (self.data,) if self.test is None else (self.data, self.test)
         with self.session.opened("calibrate", self._settings, *sources) as conductor:
+            if isinstance(self.data.source, Runtime):
+                phase = self._at_sites(self.data.source.schema)
+                conductor.pay(phase.spending)
+                result = conductor.run(phase, self.data.source)
+                conductor.tell()
+                done = CalibrationResult.at_sites(phase, result, conductor.replayed)
+                return replace(done, provenance=self._provenance)
             split = self._split(conductor)
             phases = self._phases(split)
             conductor.pay(phases.total)
@@ -171,6 +207,10 @@ class Calibration:
             measured = self._measured(conductor, phases, split.held, fitted.artifact)
             conductor.tell()
         return self._result(split, phases, fitted, measured, conductor.replayed)
+
+    def _at_sites(self, schema: Schema) -> Phase[Fitted]:
+        """Fit and measure in one conversation: sites at a distance hold no records out by a server's coin."""
+        return Phase.of("calibration", FitAndMeasure(self.method), self.privacy, self.participation, schema)
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -285,12 +325,14 @@ def _check_alike(fitted: Federation, held: Federation, test: Data) -> None:
         )
 
 
-def _summary(name: str, before: MetricsReport | None, after: MetricsReport | None) -> tuple[str, ...]:
+def _summary(name: str, before: MetricsReport | None, after: MetricsReport | None, held_out: bool) -> tuple[str, ...]:
     if before is None or after is None or before.ece is None or after.ece is None:
         return (f"{name} was fitted; its effect was not measured.",)
     return (
         f"The calibration error (ECE) went from {before.ece.value:.4f} to {after.ece.value:.4f}.",
-        "Both were measured on records that were not fitted.",
+        "Both were measured on records that were not fitted."
+        if held_out
+        else "Both were measured on the records that were fitted, which flatters a little.",
     )
 
 
@@ -312,7 +354,8 @@ def calibrate(
     Parameters
     ----------
     data
-        A `Federation`, a pandas or Arrow frame, or one or several files (patterns are written out).
+        A `Federation`, a pandas or Arrow frame, one or several files (patterns are written out), or a `Runtime` of
+        sites at a distance, which are fitted and measured on the same records in one conversation.
     method
         How to calibrate; `Auto()` if left out.
     privacy

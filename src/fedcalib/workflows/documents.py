@@ -17,6 +17,7 @@ from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Method
 from fedcalib.privacy import Privacy
+from fedcalib.records import Schema
 from fedcalib.registry import choices, kebab
 from fedcalib.workflows.budget import as_simulation
 from fedcalib.workflows.session import Phase, Session
@@ -90,11 +91,13 @@ def word(method: Method[Any]) -> str:
     return next((row.word for row in choices("method") if row.name == name), kebab(name))
 
 
-def counts(federation: Federation, privacy: Privacy) -> dict[str, int | None]:
+def counts(source: Federation | Schema, privacy: Privacy) -> dict[str, int | None]:
     """Count sites and records, where that tells nobody anything that the model hides."""
     if privacy.private:
         return {"sites": None, "records": None}
-    return {"sites": len(federation), "records": len(federation.records)}
+    if isinstance(source, Schema):
+        return {"sites": source.clients, "records": None}
+    return {"sites": len(source), "records": len(source.records)}
 
 
 def spending(spent: Spending) -> dict[str, Any]:

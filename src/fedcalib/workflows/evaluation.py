@@ -21,7 +21,7 @@ from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.files import save_text
-from fedcalib.loop import Agreement, Result, conduct
+from fedcalib.loop import Agreement, Result, Runtime, conduct
 from fedcalib.method import Method, drive
 from fedcalib.methods.compose import Together
 from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE, ScoreCurves
@@ -161,36 +161,54 @@ class Evaluation:
 
     def dry_run(self) -> DryRun:
         """What would be asked and what it would cost; nothing is asked."""
+        if isinstance(self.data.source, Runtime):
+            return self._dry(self.data.source.schema, self.data.source.schema, ())
         federation, warnings = self._records(Conductor(self.session, self.session.forgotten()))
-        phase = self._phase(federation.schema)
-        counts = documents.counts(federation, self.privacy)
-        return DryRun.of(counts, [phase], phase.spending, warnings, self.session)
+        return self._dry(federation, federation.schema, warnings)
+
+    def _dry(self, source: Federation | Schema, schema: Schema, warnings: tuple[str, ...]) -> DryRun:
+        phase = self._phase(schema)
+        return DryRun.of(documents.counts(source, self.privacy), [phase], phase.spending, warnings, self.session)
 
     def run(self) -> EvaluationResult:
         """Measure."""
         with self.session.opened("evaluate", self._settings, self.data) as conductor:
+            if isinstance(self.data.source, Runtime):
+                return self._at_sites(self.data.source, conductor)
             federation, left_out = self._records(conductor)
-            return self.measure(federation, left_out, conductor)
+            phase = self._phase(federation.schema)
+            conductor.pay(phase.spending)
+            found = (self._apart if _visible(phase) else self._whole)(phase, federation, conductor)
+            conductor.tell()
+        return self._result(found, federation, left_out, conductor.replayed)
 
-    def measure(self, federation: Federation, left_out: tuple[str, ...], conductor: Conductor) -> EvaluationResult:
-        """Ask, all sites at once or one by one, and put the answer together."""
-        phase = self._phase(federation.schema)
+    def _at_sites(self, runtime: Runtime, conductor: Conductor) -> EvaluationResult:
+        """Ask sites at a distance, all at once."""
+        if self.calibrator is not None:
+            raise InputError("Expected records at hand to apply a calibrator to, found a runtime of sites.")
+        phase = self._phase(runtime.schema)
         conductor.pay(phase.spending)
-        apart = _visible(phase)
-        artifact, spent, sites = (self._apart if apart else self._whole)(phase, federation, conductor)
+        result = conductor.run(phase, runtime)
         conductor.tell()
+        return self._result((result.artifact, result.privacy, None), runtime.schema, (), conductor.replayed)
+
+    def _result(
+        self, found: _Found, source: Federation | Schema, left_out: tuple[str, ...], replayed: bool
+    ) -> EvaluationResult:
+        artifact, spent, sites = found
         metrics, curves, own = _parts(artifact)
-        missing = documents.missing(metrics, federation.schema.classes)
+        schema = source if isinstance(source, Schema) else source.schema
+        missing = documents.missing(metrics, schema.classes)
         return EvaluationResult(
             metrics=metrics,
             curves=curves,
             per_client=own,
             sites=sites,
             privacy=for_units(spent, self.data.columns.unit),
-            counts=documents.counts(federation, self.privacy),
+            counts=documents.counts(source, self.privacy),
             left_out=left_out,
             remarks=(*missing, *self._unseen(sites), *(() if own is None else own.warnings)),
-            replayed=conductor.replayed,
+            replayed=replayed,
         )
 
     @property
@@ -314,7 +332,8 @@ def evaluate(
     Parameters
     ----------
     data
-        A `Federation`, a pandas or Arrow frame, or one or several files (patterns are written out).
+        A `Federation`, a pandas or Arrow frame, one or several files (patterns are written out), or a `Runtime` of
+        sites at a distance.
     privacy
         The privacy model with the whole budget; `Open()` if left out.
     calibrator

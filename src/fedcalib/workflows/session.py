@@ -143,7 +143,7 @@ def _unseen(done: int, total: int | None = None) -> None:
 @final
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Where records come from, and what the columns mean: files, a pandas or Arrow frame, or a federation."""
+    """Where records come from, and what the columns mean: files, a frame, a federation, or sites behind a runtime."""
 
     source: Any
     columns: Columns = field(default_factory=Columns)
@@ -163,6 +163,8 @@ class Data:
         """Read the records; what was left out goes to the notices, and into the result where counts may be told."""
         if isinstance(self.source, Federation):
             return self.source, ()
+        if isinstance(self.source, Runtime):
+            raise InputError("Expected records at hand for this, found a runtime, whose sites keep theirs.")
         with notices.progress("reading rows") as at:
             reading = self._reading(state.derived("unit"), at)
         left_out = tuple(str(rejected) for rejected in reading.rejected)
@@ -179,6 +181,8 @@ class Data:
         """What names the records and the meaning of their columns."""
         if self.files:
             return [asdict(self.columns), [[path.name, _digest(path)] for path in self.files]]
+        if isinstance(self.source, Runtime):
+            return [asdict(self.source.schema)]
         federation = self.source if isinstance(self.source, Federation) else self._reading(0, _unseen).federation
         records = federation.records
         scores = records.logits if records.are_logits else records.probs
