@@ -80,7 +80,7 @@ def test_ensembles_survive_the_wire_and_refuse_wrong_shares() -> None:
     ensemble = Ensemble.of((Trained(NETWORK, np.ones(8)), Trained(NETWORK, np.zeros(8))))
     again = wire.loads(wire.dumps(ensemble))
     np.testing.assert_array_equal(again.over(data()).probs, ensemble.over(data()).probs)
-    with pytest.raises(InputError, match="summing to one"):
+    with pytest.raises(InputError, match="with sum 1"):
         Ensemble(ensemble.members, (0.5, 0.6))
 
 
