@@ -132,15 +132,15 @@ def test_copies_say_the_same_again_and_again(copies: int, query: fc.query.Record
     federation = fc.Federation.iid(fc.Records.of_logits(rng.normal(size=(9, 3)), rng.integers(3, size=9)), 3, 0)
     many, source = Copies(query, copies), fc.Simulated(0)
     expected = np.tile(query.total(federation, source), (copies, 1))
-    assert np.allclose(many.apart(many.total(federation, source)), expected)
-    assert np.allclose(many.apart(many.rows(federation.records).dense(many.size).sum(axis=0)), expected)
+    assert np.allclose(many.by_copy(many.total(federation, source)), expected)
+    assert np.allclose(many.by_copy(many.rows(federation.records).dense(many.size).sum(axis=0)), expected)
     scale = many.spread(dict.fromkeys(query.blocks, 8.0))
     whole = np.tile(query.total(federation, source, scale[: query.size]), (copies, 1))
-    assert np.array_equal(many.apart(many.total(federation, source, scale)), whole)
+    assert np.array_equal(many.by_copy(many.total(federation, source, scale)), whole)
     summed = np.zeros(many.size)
     for terms in many.by_client(federation, source):
         np.add.at(summed, terms.cell, terms.value)
-    assert np.allclose(many.apart(summed), expected)
+    assert np.allclose(many.by_copy(summed), expected)
 
 
 @settings(max_examples=20)

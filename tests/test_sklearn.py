@@ -48,5 +48,5 @@ def test_it_composes_with_model_selection() -> None:
 
 def test_sites_must_match() -> None:
     X, y = data()
-    with pytest.raises(InputError, match="one site a record"):
+    with pytest.raises(InputError, match="one site per record"):
         FederatedCalibratedClassifier().fit(X, y, sites=[1, 2])

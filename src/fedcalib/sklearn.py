@@ -27,11 +27,42 @@ from fedcalib.types import Array, Floats
 
 @final
 class FederatedCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Calibrate a classifier's probabilities with any method and privacy model of fedcalib.
+    """A classifier whose probabilities are calibrated with any method and privacy model of fedcalib.
 
-    A fitted `estimator` is used as it is and all records calibrate it. One that is not fitted (a logistic regression
-    if none is given) is trained on the part of the records that `holdout` leaves, and calibrated on the rest. `sites`,
-    given to `fit`, names each record's client; without it every record is a client of its own.
+    Parameters
+    ----------
+    estimator
+        The classifier. One that is fitted is used as it is, and all records calibrate it. One that is not fitted (by
+        default a logistic regression) is trained on a part of the records and calibrated on the rest.
+    method
+        The calibration method; by default `FedBin()`.
+    privacy
+        The privacy model; by default `Open()`.
+    holdout
+        Fraction of the records that calibrate an estimator that is not fitted.
+    random_state
+        Seed of the split and of the noise; without one, noise comes from the operating system.
+
+    Attributes
+    ----------
+    classes_
+        The classes.
+    estimator_
+        The fitted classifier.
+    calibrator_
+        The fitted calibrator.
+    result_
+        The result of the run, with its privacy statement.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from fedcalib.sklearn import FederatedCalibratedClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> sites = [row % 10 for row in range(len(y))]
+    >>> model = FederatedCalibratedClassifier(random_state=0).fit(X[:, :5], y, sites=sites)
+    >>> model.predict_proba(X[:3, :5]).shape
+    (3, 2)
     """
 
     def __init__(
@@ -49,7 +80,15 @@ class FederatedCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> FederatedCalibratedClassifier:
-        """Learn the calibrator, and the classifier too unless it is fitted already."""
+        """Fit the calibrator, and the classifier too unless it is fitted already.
+
+        Parameters
+        ----------
+        X, y
+            Features and labels.
+        sites
+            Name of each record's client; without it every record is a client of its own.
+        """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=None, ensure_all_finite=False)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -57,7 +96,7 @@ class FederatedCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             raise ValueError("Classifier can't train when only one class is present.")
         names = np.arange(len(y)) if sites is None else np.asarray(sites)
         if len(names) != len(y):
-            raise InputError(f"Expected one site a record, found {len(names)} sites for {len(y)} records.")
+            raise InputError(f"Expected one site per record, found {len(names)} sites for {len(y)} records.")
         self.estimator_, rows = self._prepared(X, y, labels)
         records = Records.of_probs(self._base(X[rows]), labels[rows])
         source = Secure() if self.random_state is None else Simulated(self.random_state)
@@ -67,36 +106,38 @@ class FederatedCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         return self
 
     def predict_proba(self, X: Any) -> Floats:
-        """Give calibrated probabilities, (n, classes)."""
+        """Calibrated probabilities, shape (n, classes)."""
         check_is_fitted(self, "calibrator_")
         X = validate_data(self, X, accept_sparse="csr", dtype=None, ensure_all_finite=False, reset=False)
         probs: Floats = self.calibrator_(self._base(X))
         return probs
 
     def predict(self, X: Any) -> Array:
-        """Give the most probable class."""
+        """The most probable class of each record, shape (n,)."""
         best = self.predict_proba(X).argmax(axis=1)
         chosen: Array = self.classes_[best]
         return chosen
 
     def _prepared(self, X: Any, y: Any, labels: Any) -> tuple[Any, Array]:
-        """Give a fitted classifier, and the rows that it was not fitted on."""
+        """A fitted classifier, and the rows that it was not fitted on."""
         estimator = LogisticRegression(max_iter=1000) if self.estimator is None else self.estimator
         try:
             check_is_fitted(estimator)
         except NotFittedError:
             counts = np.bincount(labels)
-            apart = labels if counts.min() >= 2 else None
+            strata = labels if counts.min() >= 2 else None
             train, rest = train_test_split(
-                np.arange(len(y)), test_size=self.holdout, random_state=self.random_state or 0, stratify=apart
+                np.arange(len(y)), test_size=self.holdout, random_state=self.random_state or 0, stratify=strata
             )
             return clone(estimator).fit(X[train], y[train]), rest
         if not np.isin(self.classes_, estimator.classes_).all():
-            raise InputError("Expected labels that the fitted classifier knows, found others.") from None
+            raise InputError(
+                "Expected labels that the fitted classifier knows, found others; fit it on all classes first."
+            ) from None
         return estimator, np.arange(len(y))
 
     def _base(self, X: Any) -> Floats:
-        """Give the classifier's own probabilities, with a column for every class of the data."""
+        """The classifier's own probabilities, with a column for every class of the data."""
         probs = np.zeros((X.shape[0], len(self.classes_)))
         known = np.searchsorted(self.classes_, self.estimator_.classes_)
         probs[:, known] = self.estimator_.predict_proba(X)

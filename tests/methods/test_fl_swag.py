@@ -288,7 +288,7 @@ def test_posteriors_survive_the_wire() -> None:
 def test_wrong_settings_are_explained() -> None:
     with pytest.raises(InputError, match="step above 0 and up to 1"):
         FLSWAG(NETWORK, step=2.0)
-    with pytest.raises(InputError, match="share from 0 to 1"):
+    with pytest.raises(InputError, match="fraction from 0 to 1"):
         Trajectory(shrink=1.5)
     with pytest.raises(InputError, match="network for 2 classes"):
         fc.method.Plan.of(FLSWAG(NETWORK), fc.Schema(2, 5))

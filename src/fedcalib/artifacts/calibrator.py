@@ -192,7 +192,7 @@ class Mixture(Calibrator):
         return mixed
 
 
-_TOP_MARGIN = 1e-9  # by how much the top class stays ahead, relative: decides the order and changes nothing else
+TOP_MARGIN = 1e-9  # by how much the top class stays ahead, relative: decides the order and changes nothing else
 
 
 @final
@@ -244,6 +244,6 @@ def _levelled(probs: Floats, top: Ints) -> Floats:
     levels = (own[:, None] + np.cumsum(falling, axis=1)) / (counts + 1)
     level = levels.max(axis=1)  # the averages grow as long as the next class lies above them
     out = np.minimum(probs, level[:, None])
-    out[rows, top] = level * (1 + _TOP_MARGIN)
+    out[rows, top] = level * (1 + TOP_MARGIN)
     rows_of_sum_one: Floats = out / out.sum(axis=1, keepdims=True)
     return rows_of_sum_one

@@ -1,9 +1,12 @@
-"""Audits: how much a release is seen to give away, against what it claims to.
+"""Audits: lower bounds on epsilon from many releases, to compare with the epsilon that is claimed.
 
-An audit plays a game. It draws many releases with a unit and many without it, looks for an event that tells the two
-apart, and turns how well that worked into a lower bound on epsilon. A bound above the claim is a proof, at the stated
-confidence, that the claim is wrong. A bound below it is no proof that the claim is right; how close it comes says how
-hard the audit tried.
+An audit makes many releases with a privacy unit and many without it, looks for an event that distinguishes the two, and
+turns its error rates into a lower bound on epsilon. A bound above the claim is a proof, at the stated confidence, that
+the claim is wrong. A bound below it does not prove that the claim is right; how close it is shows how powerful the
+audit was.
+
+`audit_mechanism` audits one release of one query, `audit_model` a privacy model on worst cases, and `audit_run` whole
+runs of a method.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""What an audit found.
+"""From scores of releases with and without a unit to a lower bound on epsilon.
 
-From two piles of scores to a lower bound on epsilon.
-
-Differential privacy says of every event E that P(E with the unit) <= e^epsilon P(E without it) + delta, and the same
+Differential privacy demands of every event E that P(E with the unit) <= e^epsilon P(E without it) + delta, and the same
 with the sides swapped. Here an event is "the score is at least t", or its opposite. The threshold, the side and the
-direction are chosen on one half of the scores; the other half, which had no say, gives exact binomial bounds
-(Clopper and Pearson 1934) on both probabilities. So the result holds whatever the noise is. A threshold that was known
-before anything was drawn leaves all the scores to the bounds.
+direction are chosen on one half of the scores; the other half, which is independent of the choice, gives exact binomial
+bounds (Clopper and Pearson 1934) on both probabilities. So the result is valid whatever the noise is. With a threshold
+that was fixed in advance, all scores are used for the bounds.
 
-Evidence about Gaussian releases to secret Poisson samples: how little noise would explain what was told apart.
+`Threshold` turns the two probabilities into an epsilon by this definition. `Gaussian` and `SampledShift` instead bound
+the noise multiplier of Gaussian releases, to all clients or to secret Poisson samples, and derive epsilon from it.
 """
 
 from __future__ import annotations
@@ -29,72 +28,94 @@ from fedcalib.types import Array, Floats, Ints
 @final
 @dataclass(frozen=True)
 class Audit:
-    """A lower bound on epsilon that holds with the stated confidence, beside the epsilon that is claimed."""
+    """The result of an audit: a lower bound on epsilon beside the epsilon that is claimed.
+
+    Parameters
+    ----------
+    subject
+        What was audited.
+    lower_epsilon
+        The lower bound, valid with probability `confidence`.
+    claimed
+        The epsilon that is claimed.
+    delta
+        The delta of both.
+    confidence
+        Confidence of the bound.
+    draws
+        Number of releases with the unit, and as many without it.
+    evidence
+        How error rates were turned into an epsilon.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> audit = fc.audit.Audit("count", 0.9, 1.0, 0.0, 0.999, 10_000, "threshold event")
+    >>> audit.passes, audit.power
+    (True, 0.9)
+    """
 
     subject: str
     lower_epsilon: float
     claimed: float
     delta: float
     confidence: float
-    draws: int  # with the unit, and as many without it
-    evidence: str  # how error rates became an epsilon
+    draws: int
+    evidence: str
 
     @property
     def passes(self) -> bool:
-        """Say whether the claim stands."""
+        """Whether the bound is at most the claim."""
         return self.lower_epsilon <= self.claimed
 
     @property
     def power(self) -> float:
-        """Say which share of the claim the audit could show to be needed."""
+        """The bound as a fraction of the claim: 1 for an audit as powerful as possible."""
         return self.lower_epsilon / self.claimed if self.claimed else float(self.lower_epsilon > 0)
 
 
 class Evidence(ABC):
-    """How a likely event on one side and an unlikely one on the other become an epsilon."""
+    """How the probabilities of an event with and without the unit are turned into an epsilon."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Say in a word or two what is looked at."""
+        """Short description for reports."""
 
     @abstractmethod
     def strength(self, low: Floats, high: Floats) -> Floats:
-        """Weigh events by the least probability on one side and the greatest on the other; more is stronger."""
+        """Strength of events from a lower bound of their probability on one side and an upper bound on the other."""
 
     @abstractmethod
     def epsilon(self, strength: float) -> float:
-        """Turn a strength into epsilon."""
+        """The epsilon that a strength implies."""
 
 
 @final
 @dataclass(frozen=True)
 class Threshold(Evidence):
-    """Take the definition of differential privacy at its word, for one event."""
+    """The definition of differential privacy, applied to one event."""
 
     delta: float = 0.0
 
     @property
     def name(self) -> str:
-        """Say what is looked at."""
         return "threshold event"
 
     def strength(self, low: Floats, high: Floats) -> Floats:
-        """Take the logarithm of the ratio."""
         return np.asarray(np.log(np.maximum(low - self.delta, 1e-300)) - np.log(high))
 
     def epsilon(self, strength: float) -> float:
-        """Cut at 0."""
         return max(strength, 0.0)
 
 
 @final
 @dataclass(frozen=True)
 class Gaussian(Evidence):
-    """Read both error rates as those of Gaussian noise whose mean moves by mu standard deviations.
+    """Both error rates taken as those of Gaussian noise whose mean is shifted by mu standard deviations.
 
-    That is how a Gaussian release looks, so the bound is far tighter at a small delta than any single event. It shows
-    that mu is at least so much; the epsilon that follows rests on the noise being Gaussian.
+    That is the distribution of a Gaussian release, so at a small delta the bound is far tighter than that of any single
+    event. The lower bound on mu is valid for any noise; the epsilon that follows assumes that the noise is Gaussian.
     """
 
     delta: float
@@ -105,17 +126,16 @@ class Gaussian(Evidence):
 
     @property
     def name(self) -> str:
-        """Say what is looked at."""
         return "Gaussian shift"
 
     def strength(self, low: Floats, high: Floats) -> Floats:
-        """Give mu."""
+        """A lower bound on mu."""
         from scipy.special import ndtri
 
         return np.asarray(ndtri(low) - ndtri(high))
 
     def epsilon(self, strength: float) -> float:
-        """Find where the curve of the Gaussian mechanism meets delta (Balle and Wang 2018)."""
+        """Epsilon of the Gaussian mechanism at delta (Balle and Wang 2018)."""
         low, high = 0.0, 1.0
         if strength <= 0 or self._delta(strength, 0.0) <= self.delta:
             return 0.0
@@ -133,75 +153,76 @@ class Gaussian(Evidence):
 def lower_epsilon(
     present: Floats, absent: Floats, evidence: Evidence, confidence: float, threshold: float | None = None
 ) -> float:
-    """Bound epsilon from below by scores of releases with and without the unit, each in the order drawn.
+    """Lower bound on epsilon from scores of releases with and without the unit.
 
-    A `threshold` fixed in advance says of a score at or above it that the unit is there.
+    Scores must be in the order of the releases, because the threshold is chosen on the first half, unless a `threshold`
+    was fixed in advance: then a score at or above it stands for the presence of the unit.
     """
     if len(present) != len(absent) or len(present) < 4:
         raise InputError(f"Expected as many scores on both sides, at least 4, found {len(present)} and {len(absent)}.")
     if not 0 < confidence < 1:
         raise InputError(f"Expected a confidence between 0 and 1, found {confidence}.")
-    doubt, half, side = 1 - confidence, 0, 0
+    error, half, side = 1 - confidence, 0, 0
     if threshold is None:
         half = len(present) // 2
-        threshold, side = _chosen(present[:half], absent[:half], evidence, doubt)
+        threshold, side = _chosen(present[:half], absent[:half], evidence, error)
     counts = _counts(present[half:], absent[half:], np.array([threshold]))[side]
-    strength = _strengths(counts, len(present) - half, evidence, doubt)
+    strength = _strengths(counts, len(present) - half, evidence, error)
     return evidence.epsilon(float(strength[0]))
 
 
-def _chosen(present: Floats, absent: Floats, evidence: Evidence, doubt: float) -> tuple[float, int]:
-    """Find the threshold and the side that tell most."""
+def _chosen(present: Floats, absent: Floats, evidence: Evidence, error: float) -> tuple[float, int]:
+    """The threshold and the side with the strongest evidence."""
     both = np.concatenate([present, absent])
     tails = np.logspace(-6, -2, 100)
     levels = np.concatenate([tails, np.linspace(0.01, 0.99, 400), 1 - tails, [0.0, 1.0]])
     thresholds = np.unique(np.quantile(both, levels, method="lower"))
     sides = _counts(present, absent, thresholds)
-    strengths = np.stack([_strengths(side, len(present), evidence, doubt) for side in sides])
+    strengths = np.stack([_strengths(side, len(present), evidence, error) for side in sides])
     side, at = np.unravel_index(int(np.argmax(strengths)), strengths.shape)
     return float(thresholds[at]), int(side)
 
 
 def _counts(present: Floats, absent: Floats, thresholds: Floats) -> list[tuple[Ints, Ints]]:
-    """Count scores at or above each threshold, or below it; the side that should be likelier comes first."""
+    """Counts of scores at or above each threshold, or below it; the side that should be likelier is first."""
     above = [len(scores) - np.searchsorted(np.sort(scores), thresholds) for scores in (present, absent)]
     below = [len(scores) - count for scores, count in zip((present, absent), above, strict=True)]
     return [(above[0], above[1]), (above[1], above[0]), (below[0], below[1]), (below[1], below[0])]
 
 
-def _strengths(counts: tuple[Ints, Ints], draws: int, evidence: Evidence, doubt: float) -> Floats:
-    low, high = at_least(counts[0], draws, doubt / 2), at_most(counts[1], draws, doubt / 2)
+def _strengths(counts: tuple[Ints, Ints], draws: int, evidence: Evidence, error: float) -> Floats:
+    low, high = at_least(counts[0], draws, error / 2), at_most(counts[1], draws, error / 2)
     strength = np.full(low.shape, -inf)
-    told = low > 0
-    strength[told] = evidence.strength(low[told], np.minimum(high[told], 1 - 1e-15))
+    positive = low > 0
+    strength[positive] = evidence.strength(low[positive], np.minimum(high[positive], 1 - 1e-15))
     return strength
 
 
-def at_least(hits: Array, draws: int, doubt: float) -> Floats:
-    """Give the least probability that so many hits allow, but for a chance of `doubt`."""
+def at_least(hits: Array, draws: int, error: float) -> Floats:
+    """Lower confidence bound on a probability from a number of hits, which fails with probability `error`."""
     from scipy.special import betaincinv
 
-    return np.where(hits == 0, 0.0, betaincinv(np.maximum(hits, 1), draws - hits + 1, doubt))
+    return np.where(hits == 0, 0.0, betaincinv(np.maximum(hits, 1), draws - hits + 1, error))
 
 
-def at_most(hits: Array, draws: int, doubt: float) -> Floats:
-    """Give the greatest probability that so many hits allow, but for a chance of `doubt`."""
-    return 1 - at_least(draws - np.asarray(hits), draws, doubt)
+def at_most(hits: Array, draws: int, error: float) -> Floats:
+    """Upper confidence bound on a probability from a number of hits, which fails with probability `error`."""
+    return 1 - at_least(draws - np.asarray(hits), draws, error)
 
 
-_GRID = 1e-3  # of privacy losses; dp-accounting rounds them up, so that power is never understated
+_GRID = 1e-3  # of privacy losses; dp-accounting rounds them up, so that multipliers are never excluded wrongly
 _LOSSES = np.linspace(0.0, 8.0, 400)
-_MULTIPLIERS = 0.4 * 1.02 ** np.arange(240)  # from next to no privacy to more than anybody claims
+_MULTIPLIERS = 0.4 * 1.02 ** np.arange(240)  # from almost no privacy to more than is ever claimed
 
 
 @final
 @dataclass(frozen=True)
 class SampledShift(Evidence):
-    """Read both error rates as those of so many Gaussian releases, each to a secret Poisson sample at `rate`.
+    """Both error rates taken as those of `steps` Gaussian releases, each of a secret Poisson sample at `rate`.
 
-    For each multiplier, privacy loss distributions say how much more likely than by chance an event can be with the
-    unit there. The largest multiplier that allows what was seen gives epsilon. It rests on the noise being Gaussian and
-    the samples Poisson, as `Gaussian` does for releases to everybody, and is far tighter than any single event.
+    For each noise multiplier, privacy loss distributions bound how much likelier an event can be with the unit. The
+    largest multiplier that is compatible with the observed error rates gives epsilon. It assumes Gaussian noise and
+    Poisson samples, and is far tighter than any single event.
     """
 
     delta: float
@@ -210,40 +231,39 @@ class SampledShift(Evidence):
 
     @property
     def name(self) -> str:
-        """Say what is looked at."""
         return "sampled Gaussian shift"
 
     def strength(self, low: Floats, high: Floats) -> Floats:
-        """Give the inverse of the least multiplier that cannot explain the event; 0 where all can."""
+        """The inverse of the least multiplier that is not compatible with the event; 0 where all are."""
         first, last = np.zeros(np.shape(low), dtype=np.int64), np.full(np.shape(low), len(_MULTIPLIERS))
         while (first < last).any():
             middle = (first + last) // 2
-            explained = low <= self._most_likely(np.minimum(middle, len(_MULTIPLIERS) - 1), high)
+            explained = low <= self._largest_probability(np.minimum(middle, len(_MULTIPLIERS) - 1), high)
             first, last = np.where(explained, middle + 1, first), np.where(explained, last, middle)
             first = np.minimum(first, last)
         return np.append(1 / _MULTIPLIERS, 0.0)[first]
 
-    def _most_likely(self, which: Ints, high: Floats) -> Floats:
-        """Bound the probability of events with the unit there by their probability without it, both ways round."""
+    def _largest_probability(self, which: Ints, high: Floats) -> Floats:
+        """Upper bound on the probability of events with the unit, from that without it, in both directions."""
         bound = np.ones(np.shape(high))
         for index in np.unique(which):
             rows = which == index
-            excess, grown = _excess(self.rate, self.steps, int(index)), np.exp(_LOSSES)
-            forward = (np.multiply.outer(high[rows], grown) + excess).min(axis=-1)
-            backward = 1 - (np.subtract.outer(1 - high[rows], excess) / grown).max(axis=-1)
+            deltas, ratios = _deltas(self.rate, self.steps, int(index)), np.exp(_LOSSES)
+            forward = (np.multiply.outer(high[rows], ratios) + deltas).min(axis=-1)
+            backward = 1 - (np.subtract.outer(1 - high[rows], deltas) / ratios).max(axis=-1)
             bound[rows] = np.minimum(forward, backward)
         return bound
 
     def epsilon(self, strength: float) -> float:
-        """Say what so much noise costs."""
+        """Epsilon at the noise multiplier 1 / strength."""
         if not 0 < strength < inf:
             return 0.0
         return float(_composed(1 / strength, self.rate, self.steps).get_epsilon_for_delta(self.delta))
 
 
 @cache
-def _excess(rate: float, steps: int, index: int) -> Floats:
-    """Give the delta at each loss."""
+def _deltas(rate: float, steps: int, index: int) -> Floats:
+    """Delta at each privacy loss of the grid."""
     return np.asarray(_composed(float(_MULTIPLIERS[index]), rate, steps).get_delta_for_epsilon(_LOSSES))
 
 

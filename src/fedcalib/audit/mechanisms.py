@@ -1,8 +1,8 @@
-"""One question, many times over in one message: as many draws of its noise for the price of one.
+"""Audits of one mechanism: a lower bound on the epsilon of a single release.
 
-Many independent releases of one answer, as fast as the mechanism allows.
-
-Audits of one mechanism: what a single release gives away about a unit that is there or not.
+Audits need many independent releases of one answer. `Copies` repeats a query within one message, so that a mechanism
+that adds noise cell by cell makes many releases at once; `Stacked` and `Reported` are the two ways to release, and
+`Contrast` scores releases by how much they look as if the unit is present.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from fedcalib.types import Array, Floats, Ints
 @final
 @dataclass(frozen=True)
 class Copies(Query):
-    """The same question many times, with the bounds of one.
+    """The same query many times in one message, with the bounds of one.
 
-    A mechanism draws noise cell by cell, so every copy is an independent release of its own. The bounds would be wrong
-    for one release of all copies together; that is the point, and why this query is for audits alone.
+    A mechanism adds noise cell by cell, so every copy is an independent release. The bounds would be wrong for one
+    release of all copies together, so this query is for audits alone.
     """
 
     one: Query
@@ -45,38 +45,34 @@ class Copies(Query):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """Stack each block's copies."""
         return {name: replace(block, shape=(self.copies, *block.shape)) for name, block in self.one.blocks.items()}
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """Ask once and repeat the answer."""
-        return self.repeat(self.one.total(federation, randomness, None if scale is None else self.apart(scale)[0]))
+        return self.repeat(self.one.total(federation, randomness, None if scale is None else self.by_copy(scale)[0]))
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        """Ask each client once and repeat what it says."""
-        places = self.places()  # (copies, size of one)
+        cells = self.cells()  # (copies, size of one)
         for terms in self.one.by_client(federation, randomness):
             owner, value = np.tile(terms.owner, self.copies), np.tile(terms.value, self.copies)
-            yield ClientTerms(terms.clients, owner, places[:, terms.cell].reshape(-1), value)
+            yield ClientTerms(terms.clients, owner, cells[:, terms.cell].reshape(-1), value)
 
     def rows(self, records: Records) -> Rows:
-        """Ask each record once and repeat what it says."""
         rows = self.one.rows(records)
         cells = np.broadcast_to(np.arange(self.one.size), (len(records), self.one.size))
         cells = cells if rows.cells is None else rows.cells
-        places = np.concatenate([np.where(cells < 0, -1, own[cells]) for own in self.places()], axis=1)
-        return Rows(places, None if rows.values is None else np.tile(rows.values, (1, self.copies)))
+        copied = np.concatenate([np.where(cells < 0, -1, copy[cells]) for copy in self.cells()], axis=1)
+        return Rows(copied, None if rows.values is None else np.tile(rows.values, (1, self.copies)))
 
     def repeat(self, single: Array) -> Array:
-        """Lay out the answer to one question as that to many."""
+        """The message of all copies, given that of one."""
         return np.concatenate([np.tile(part.reshape(-1), self.copies) for part in self.one.split(single).values()])
 
-    def apart(self, message: Array) -> Array:
-        """Take a message apart into the copies, (copies, size of one)."""
-        return message[self.places()]
+    def by_copy(self, message: Array) -> Array:
+        """The message of each copy, shape (copies, size of one)."""
+        return message[self.cells()]
 
-    def places(self) -> Array:
-        """Say where each copy's cells are in the whole message, (copies, size of one)."""
+    def cells(self) -> Array:
+        """Where each copy's cells are in the message of all, shape (copies, size of one)."""
         edges = np.cumsum([0, *(block.size for block in self.one.blocks.values())])
         parts = [
             self.copies * start + np.arange(self.copies * (stop - start)).reshape(self.copies, -1)
@@ -85,8 +81,8 @@ class Copies(Query):
         return np.concatenate(parts, axis=1)
 
 
-_CHUNK: Final = 1 << 17  # cells at a time
-_REPORTS: Final = 1 << 22  # more where draws that look alike are read once
+_CHUNK_CELLS: Final = 1 << 17  # that are released at once
+_REPORT_CELLS: Final = 1 << 22  # more, because equal reports are decoded once
 
 
 class Releases(ABC):
@@ -94,15 +90,15 @@ class Releases(ABC):
 
     @abstractmethod
     def some(self, federation: Federation, draws: int, randomness: Randomness) -> Iterator[tuple[Floats, Floats]]:
-        """Give so many estimates and their variances, (n, size) each, some at a time."""
+        """Yield `draws` estimates and their variances in chunks, (n, size) each."""
 
 
 @final
 @dataclass(frozen=True)
 class Stacked(Releases):
-    """Ask for many copies in one message: for mechanisms that draw the noise of each cell on its own.
+    """Many copies in one message: for mechanisms that draw the noise of each cell independently.
 
-    `faithful` draws each client's share on its own too, where the law of the sum is drawn otherwise.
+    With `faithful`, each client's share of the noise is drawn separately, where otherwise their sum is drawn at once.
     """
 
     mechanism: Mechanism
@@ -110,40 +106,38 @@ class Stacked(Releases):
     faithful: bool = False
 
     def some(self, federation: Federation, draws: int, randomness: Randomness) -> Iterator[tuple[Floats, Floats]]:
-        """Release as many copies at a time as fit in cache."""
-        most = max(_CHUNK // self.query.size, 1)
-        for start in range(0, draws, most):
-            copies = Copies(self.query, min(most, draws - start))
+        size = max(_CHUNK_CELLS // self.query.size, 1)
+        for start in range(0, draws, size):
+            copies = Copies(self.query, min(size, draws - start))
             stream = randomness.derive(start)
             total = self._gathered(copies, federation, stream)
             values, variances = self.mechanism.decode(copies, total, len(federation), stream.derive("server"))
-            yield copies.apart(values), copies.apart(variances)
+            yield copies.by_copy(values), copies.by_copy(variances)
 
     def _gathered(self, copies: Copies, federation: Federation, randomness: Randomness) -> Array:
         gather = Mechanism.gather if self.faithful else type(self.mechanism).gather
         many = gather(self.mechanism, copies, federation, randomness)
-        apart = copies.apart(many)
-        if (apart != apart[0]).any():
+        each = copies.by_copy(many)
+        if (each != each[0]).any():
             return many
-        # no noise yet, so it comes with decoding; a client that cuts its sum must then see one copy of it, not all
+        # no noise yet, so decoding adds it; a client that clips its sum must then clip one copy, not all together
         return copies.repeat(gather(self.mechanism, self.query, federation, randomness))
 
 
 @final
 @dataclass(frozen=True)
 class Reported(Releases):
-    """Let the first client's record report again and again: for a mechanism that hides each record by itself."""
+    """Many reports of the first client's one record: for mechanisms that randomise each record by itself."""
 
     mechanism: RandomisedReports
     query: Query
 
     def some(self, federation: Federation, draws: int, randomness: Randomness) -> Iterator[tuple[Floats, Floats]]:
-        """Report many times at once, and decode each different report once."""
-        records, most = federation.client(0), max(_REPORTS // self.query.size, 1)
+        records, size = federation.client(0), max(_REPORT_CELLS // self.query.size, 1)
         if len(records) != 1:
             raise InputError(f"Expected a first client with one record to report, found {len(records)}.")
-        for start in range(0, draws, most):
-            same = records.take(np.zeros(min(most, draws - start), dtype=np.int64))
+        for start in range(0, draws, size):
+            same = records.take(np.zeros(min(size, draws - start), dtype=np.int64))
             shares = self.mechanism.reports(self.query, same, randomness.derive(start))
             reports, which = _distinct(shares)
             decoded = [self.mechanism.decode(self.query, report, 1, randomness) for report in reports]
@@ -152,7 +146,10 @@ class Reported(Releases):
 
 
 def _distinct(rows: Ints) -> tuple[Ints, Ints]:
-    """Give the different rows of small counts, and say of each row which it is; sorting numbers beats sorting rows."""
+    """The distinct rows of small counts, and the index of each row among them.
+
+    Rows are encoded as numbers, because sorting numbers is faster than sorting rows.
+    """
     keys, span = np.zeros(len(rows), dtype=np.int64), 1
     for column in rows.T:
         base = int(column.max(initial=0)) + 1
@@ -167,9 +164,9 @@ def _distinct(rows: Ints) -> tuple[Ints, Ints]:
 @final
 @dataclass(frozen=True, eq=False)
 class Contrast:
-    """The exact answers with and without a unit, and how to tell them apart in noise.
+    """The exact answers with and without a unit, and a score that distinguishes them under noise.
 
-    Scores are log-likelihood ratios: of Gaussian noise, or, where `pure`, of Laplace noise, up to a constant.
+    Scores are log-likelihood ratios: of Gaussian noise, or, with `pure`, of Laplace noise, up to a constant.
     """
 
     present: Floats  # (size,)
@@ -178,13 +175,13 @@ class Contrast:
 
     @classmethod
     def of(cls, mechanism: Mechanism, query: Query, present: Federation, absent: Federation, pure: bool) -> Contrast:
-        """Answer a query exactly, twice; clients cut their sums where the mechanism says so."""
-        total = mechanism.exact if isinstance(mechanism, ClippedGaussian) else _uncut
-        exact = Secure()  # for what a query draws itself
-        return cls(total(query, present, exact), total(query, absent, exact), pure)
+        """The exact answers of a query on both sides; clients clip their sums where the mechanism demands it."""
+        total = mechanism.exact if isinstance(mechanism, ClippedGaussian) else _unclipped
+        source = Secure()  # for queries that are random themselves
+        return cls(total(query, present, source), total(query, absent, source), pure)
 
     def score(self, values: Floats, variances: Floats) -> Floats:
-        """Say of each release, (n, size), how much it looks like the unit is there, (n,)."""
+        """Score of each release, (n, size), for the presence of the unit, shape (n,)."""
         difference = self.present - self.absent
         if not self.pure:
             middle = (self.present + self.absent) / 2
@@ -194,7 +191,7 @@ class Contrast:
         return np.asarray((moved / widths).sum(axis=-1))
 
 
-def _uncut(query: Query, federation: Federation, randomness: Randomness) -> Floats:
+def _unclipped(query: Query, federation: Federation, randomness: Randomness) -> Floats:
     return query.total(federation, randomness)
 
 
@@ -213,11 +210,61 @@ def audit_mechanism(
     faithful: bool = False,
     subject: str | None = None,
 ) -> Audit:
-    """Bound from below the epsilon of releasing a query's answer, at a given delta.
+    """Lower bound on the epsilon of one release of a query's answer.
 
-    `present` and `absent` differ in one unit: it is there or not, or, for local privacy, it is one record or another.
-    The claim is what the mechanism's own event costs, unless another is given. `faithful` draws each client's share on
-    its own, where the law of the sum is drawn otherwise. Under local privacy the first client's one record is audited.
+    Parameters
+    ----------
+    mechanism
+        The mechanism, from `Privacy.mechanism`.
+    query
+        The query whose answer is released.
+    present, absent
+        Two federations that differ in one privacy unit: it is there or not, or, for local privacy, the first client's
+        one record is one or another.
+    cohort
+        The clients of a step; by default all of `present`.
+    claimed
+        The epsilon to compare with; by default that of the mechanism's own privacy event.
+    delta
+        The delta of both.
+    draws
+        Number of releases on each side.
+    confidence
+        Confidence of the bound.
+    randomness
+        Source of randomness; by default the operating system's.
+    faithful
+        Draw each client's share of the noise separately, where otherwise their sum is drawn at once.
+    subject
+        Name of the audit.
+
+    Returns
+    -------
+    Audit
+        The bound beside the claim.
+
+    Raises
+    ------
+    InputError
+        If the mechanism claims no epsilon.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.audit import worst_cases
+    >>> from fedcalib.method import Plan
+    >>> case = next(worst_cases())
+    >>> nothing = fc.Records.empty(2)
+    >>> present = fc.Federation.of([case.unit, *[nothing] * 4])
+    >>> absent = fc.Federation.of([nothing] * 5)
+    >>> cohort, plan = fc.Everyone().cohort(5), Plan((case.query,))
+    >>> mechanism = fc.DistributedDP(1.0).mechanism(case.query, plan, cohort, fc.Everyone())
+    >>> audit = fc.audit.audit_mechanism(
+    ...     mechanism, case.query, present, absent, cohort=cohort, draws=2000, confidence=0.99,
+    ...     randomness=fc.Simulated(0),
+    ... )
+    >>> audit.passes, round(audit.claimed, 6)
+    (True, 1.0)
     """
     members = cohort or Cohort(len(present), floor=len(present))
     event = mechanism.event(query, members)
@@ -225,14 +272,14 @@ def audit_mechanism(
         raise InputError(f"Expected a mechanism that claims an epsilon, found {type(mechanism).__name__}.")
     evidence = evidence_for(event, delta)
     releases = _releases(mechanism, query, faithful)
-    game = _Game(releases, Contrast.of(mechanism, query, present, absent, isfinite(event.pure())), draws)
+    scored = _ScoredReleases(releases, Contrast.of(mechanism, query, present, absent, isfinite(event.pure())), draws)
     stream = randomness or Secure()
-    with_unit = game.sampled(present, absent, members.rate, stream)
-    without = game.scores(absent, stream.derive("absent"))
-    known = 0.0 if isinstance(evidence, Gaussian) else None  # scores are log-likelihood ratios then
+    with_unit = scored.sampled(present, absent, members.rate, stream)
+    without = scored.scores(absent, stream.derive("absent"))
+    threshold = 0.0 if isinstance(evidence, Gaussian) else None  # its scores are log-likelihood ratios
     return Audit(
         subject or f"{type(mechanism).__name__} on {type(query).__name__}",
-        lower_epsilon(with_unit, without, evidence, confidence, known),
+        lower_epsilon(with_unit, without, evidence, confidence, threshold),
         accounting.epsilon([event], delta) if claimed is None else claimed,
         delta,
         confidence,
@@ -242,14 +289,14 @@ def audit_mechanism(
 
 
 def _releases(mechanism: Mechanism, query: Query, faithful: bool) -> Releases:
-    """Draw record by record where records hide by themselves, and cell by cell everywhere else."""
+    """Release by record where each record is randomised by itself, and by cell everywhere else."""
     if isinstance(mechanism, RandomisedReports):
         return Reported(mechanism, query)
     return Stacked(mechanism, query, faithful)
 
 
 def evidence_for(event: Event, delta: float) -> Evidence:
-    """Look at the Gaussian shift where the noise is Gaussian and everybody takes part, and at events otherwise."""
+    """The Gaussian shift where the noise is Gaussian and all clients take part; a threshold event otherwise."""
     if isfinite(event.pure()):
         return Threshold()
     return Gaussian(delta) if isfinite(event.concentrated()) else Threshold(delta)
@@ -257,23 +304,22 @@ def evidence_for(event: Event, delta: float) -> Evidence:
 
 @final
 @dataclass(frozen=True)
-class _Game:
-    """Releases, and how to score them."""
+class _ScoredReleases:
+    """Releases, and how they are scored."""
 
     releases: Releases
     contrast: Contrast
     draws: int
 
     def scores(self, federation: Federation, randomness: Randomness) -> Floats:
-        """Release and score, (draws,)."""
-        drawn = self.releases.some(federation, self.draws, randomness)
-        return np.concatenate([self.contrast.score(values, variances) for values, variances in drawn])
+        chunks = self.releases.some(federation, self.draws, randomness)
+        return np.concatenate([self.contrast.score(values, variances) for values, variances in chunks])
 
     def sampled(self, present: Federation, absent: Federation, rate: float, randomness: Randomness) -> Floats:
-        """Score releases in which the unit is drawn with a chance; where it is not, its absence is what is seen."""
-        seen = self.scores(present, randomness.derive("present"))
+        """Scores of releases in which the unit takes part with probability `rate`, shape (draws,)."""
+        inside = self.scores(present, randomness.derive("present"))
         if rate == 1:
-            return seen
-        unseen = self.scores(absent, randomness.derive("unseen"))
-        drawn = randomness.derive("sample").generator().random(self.draws) < rate
-        return np.where(drawn, seen, unseen)
+            return inside
+        outside = self.scores(absent, randomness.derive("unseen"))
+        sampled = randomness.derive("sample").generator().random(self.draws) < rate
+        return np.where(sampled, inside, outside)

@@ -1,6 +1,7 @@
-"""Audits of a privacy model: the worst unit there is, on a count, a histogram and a real number.
+"""Audits of a privacy model on worst cases, and of whole runs of a method.
 
-Audits of a whole method: everything that a run releases, from the first question to the last.
+`audit_model` audits single releases with the privacy unit that has the largest effect, for a count, a histogram and a
+real number. `audit_run` audits everything that a run releases, from the first query to the last.
 """
 
 from __future__ import annotations
@@ -36,7 +37,25 @@ from fedcalib.types import Bools, Floats
 @final
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A question, the unit that it can show most of, and the one that looks least like it."""
+    """A query with the privacy unit that changes its answer most.
+
+    Parameters
+    ----------
+    name
+        Name for reports.
+    query
+        The query.
+    unit
+        Records of the unit.
+    opposite
+        Records whose answer differs most from the unit's, for privacy that replaces a unit instead of removing it.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> [case.name for case in fc.audit.worst_cases()]
+    ['count', 'histogram', 'real']
+    """
 
     name: str
     query: Query
@@ -45,13 +64,27 @@ class Case:
 
 
 def worst_cases() -> Iterator[Case]:
-    """Give a count, a wide histogram and a real number, each with a unit that uses its bound in full."""
-    sure_and_wrong, sure_and_right = [[0.0, 50.0]], [[0.0, -50.0]]
-    positive, negative = Records.of_logits(sure_and_wrong, [1]), Records.of_logits(sure_and_right, [0])
+    """Yield a count, a wide histogram and a real number, each with a unit whose contribution reaches its bound.
+
+    Yields
+    ------
+    Case
+        A query with its worst unit.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> next(fc.audit.worst_cases()).query.size
+    2
+    """
+    certain_of_one, certain_of_zero = [[0.0, 50.0]], [[0.0, -50.0]]
+    positive, negative = Records.of_logits(certain_of_one, [1]), Records.of_logits(certain_of_zero, [0])
     yield Case("count", LabelHistogram(2, 1, clip=1.0), positive, negative)
     yield Case("histogram", LabelHistogram(2, 6, clip=1.0), positive, negative)
-    high, low = Records.of_logits(sure_and_wrong, [0]), Records.of_logits([[0.0, 1.25]], [1])
-    yield Case("real", TemperatureCurve((1.0,), 0.25, clip=1.0), high, low)  # slopes of 50 and -0.28, cut to 1 and -1
+    high, low = Records.of_logits(certain_of_one, [0]), Records.of_logits([[0.0, 1.25]], [1])
+    yield Case(
+        "real", TemperatureCurve((1.0,), 0.25, clip=1.0), high, low
+    )  # gradients of 50 and -0.28, clipped to 1 and -1
 
 
 def audit_model(
@@ -66,20 +99,58 @@ def audit_model(
     faithful: bool = False,
     twin: bool = False,
 ) -> list[Audit]:
-    """Audit a privacy model on the worst unit for a count, a histogram and a real number, or on cases of your own.
+    """Audit a privacy model on worst cases: a count, a histogram and a real number, or cases of your own.
 
-    `twin` adds half the noise and leaves the claim as it is: a model broken on purpose, which the audit should notice.
+    Parameters
+    ----------
+    privacy
+        The privacy model.
+    cases
+        What to audit; by default `worst_cases()`.
+    draws
+        Number of releases on each side.
+    confidence
+        Confidence of each bound.
+    clients
+        Number of clients; all but one have no records.
+    participation
+        Who takes part in a step; by default all clients.
+    randomness
+        Source of randomness; by default the operating system's.
+    faithful
+        Draw each client's share of the noise separately, where otherwise their sum is drawn at once.
+    twin
+        Add half the noise without changing the claim: a broken model, which the audit should detect.
+
+    Returns
+    -------
+    list of Audit
+        One audit per case.
+
+    Raises
+    ------
+    InputError
+        If the privacy model claims no epsilon.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> audits = fc.audit.audit_model(fc.LocalDP(1.0), draws=2000, confidence=0.99, randomness=fc.Simulated(0))
+    >>> [audit.passes for audit in audits]
+    [True, True, True]
     """
-    drawn = participation or Everyone()
-    cohort = drawn.cohort(clients)
+    participants = participation or Everyone()
+    cohort = participants.cohort(clients)
     audits = []
     for case in worst_cases() if cases is None else cases:
         plan = Plan((case.query,))
-        spending = privacy.spending(plan, cohort, drawn)
+        spending = privacy.spending(plan, cohort, participants)
         if spending.epsilon is None:
-            raise InputError(f"Expected a model that claims an epsilon, found {spending.model}, which claims none.")
+            raise InputError(
+                f"Expected a privacy model that claims an epsilon, found {spending.model}, which claims none."
+            )
         noisy = with_half_the_noise(privacy, spending) if twin else privacy
-        mechanism = noisy.mechanism(case.query, plan, cohort, drawn)
+        mechanism = noisy.mechanism(case.query, plan, cohort, participants)
         local = spending.adjacency == "replace-one"
         present, absent = _sides(case, 1 if mechanism.modulus is None else clients, local)
         audits.append(
@@ -102,22 +173,22 @@ def audit_model(
 
 
 def with_half_the_noise(privacy: Privacy, spending: Spending) -> Privacy:
-    """Give the model whose noise is half as wide: at twice the epsilon, or at four times the rho."""
+    """The privacy model with half the noise deviation: at twice the epsilon, or at four times the rho."""
     epsilon, delta = spending.epsilon or 0.0, spending.delta or 0.0
-    wider = 2 * epsilon if delta == 0 else accounting.epsilon([Concentrated(4 * rho_for(epsilon, delta))], delta)
-    twin: Any = replace(cast(Any, privacy), epsilon=wider)
+    larger = 2 * epsilon if delta == 0 else accounting.epsilon([Concentrated(4 * rho_for(epsilon, delta))], delta)
+    twin: Any = replace(cast(Any, privacy), epsilon=larger)
     return cast(Privacy, twin)
 
 
 def _sides(case: Case, clients: int, replaced: bool) -> tuple[Federation, Federation]:
-    """Put the unit beside clients that hold nothing, and take it away, or put its opposite in its place."""
+    """The unit beside clients without records, and the same without it or with its opposite in its place."""
     nothing = Records.empty(case.unit.classes)
     others = [nothing] * (clients - 1)
     return Federation.of([case.unit, *others]), Federation.of([case.opposite if replaced else nothing, *others])
 
 
 T = TypeVar("T")
-_KEPT = 1000  # contrasts; the first question of every run is the same, later ones hardly ever are
+_MAX_CONTRASTS = 1000  # kept in memory; the first query is the same in every run, later ones hardly ever are
 
 Statistic: TypeAlias = Callable[[Result[Any]], float]
 
@@ -134,30 +205,72 @@ def audit_run(
     statistic: Statistic | None = None,
     randomness: Randomness | None = None,
 ) -> Audit:
-    """Bound from below the epsilon of whole runs over two federations that differ in one unit.
+    """Lower bound on the epsilon of whole runs of a method.
 
-    A run is scored by all its answers at once, which is at least what its artifact tells; `statistic` scores a result
-    in another way, for instance by the artifact alone. The adversary knows who took part in which step, but not, under
-    Poisson participation, whether the client that differs did.
+    A run is scored by all its answers together, which contain at least as much information as its artifact. The
+    adversary knows who took part in which step, but not, under Poisson participation, whether the client that differs
+    did.
+
+    Parameters
+    ----------
+    method
+        The method to run.
+    present, absent
+        Two federations that differ in one privacy unit.
+    privacy
+        The privacy model.
+    participation
+        Who takes part in a step; by default all clients.
+    runs
+        Number of runs on each side, at least 4.
+    confidence
+        Confidence of the bound.
+    statistic
+        Another score of a result, for instance of its artifact alone.
+    randomness
+        Source of randomness; by default the operating system's.
+
+    Returns
+    -------
+    Audit
+        The bound beside the claim.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than 4 runs, or the privacy model claims no epsilon.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> unit = fc.Records.of_logits([[0.0, 2.0]], [0])
+    >>> others = [fc.Records.of_logits([[0.0, -1.0], [0.0, 1.0]], [0, 1])] * 4
+    >>> present = fc.Federation.of([unit, *others])
+    >>> absent = fc.Federation.of([fc.Records.empty(2), *others])
+    >>> audit = fc.audit.audit_run(
+    ...     fc.FedBin(bins=2), present, absent, fc.DistributedDP(1.0), runs=20, randomness=fc.Simulated(0)
+    ... )
+    >>> audit.passes
+    True
     """
     if runs < 4:
         raise InputError(f"Expected at least 4 runs, found {runs}.")
-    game = _Game(method, privacy, participation or Everyone(), present, absent, statistic)
+    scored = _ScoredRuns(method, privacy, participation or Everyone(), present, absent, statistic)
     stream = randomness or Secure()
-    with_unit = np.array([game.score(present, stream.derive("present", i)) for i in range(runs)])
-    without = np.array([game.score(absent, stream.derive("absent", i)) for i in range(runs)])
-    evidence = game.evidence
-    # a log-likelihood ratio above 0 says that the unit is there: no score has to be spent on finding that out
-    known = 0.0 if statistic is None and game.delta else None
-    lower = lower_epsilon(with_unit, without, evidence, confidence, known)
+    with_unit = np.array([scored.score(present, stream.derive("present", i)) for i in range(runs)])
+    without = np.array([scored.score(absent, stream.derive("absent", i)) for i in range(runs)])
+    evidence = scored.evidence
+    # a log-likelihood ratio above 0 stands for the presence of the unit, so no runs are needed to choose a threshold
+    threshold = 0.0 if statistic is None and scored.delta else None
+    lower = lower_epsilon(with_unit, without, evidence, confidence, threshold)
     subject = f"{type(method).__name__} under {type(privacy).__name__}"
-    return Audit(subject, lower, game.epsilon, game.delta, confidence, runs, evidence.name)
+    return Audit(subject, lower, scored.epsilon, scored.delta, confidence, runs, evidence.name)
 
 
 @final
 @dataclass
-class _Game:
-    """Runs of a method whose answers are scored by how likely the unit is to be there."""
+class _ScoredRuns:
+    """Runs of a method, scored by the log-likelihood ratio of their answers with and without the unit."""
 
     method: Method[Any]
     privacy: Privacy
@@ -171,62 +284,63 @@ class _Game:
     contrasts: dict[tuple[Query, bytes], Contrast] = field(default_factory=dict)
 
     def score(self, federation: Federation, randomness: Randomness) -> float:
-        """Run once."""
-        watched = _Watched(InProcess(federation))
+        """Score of one run."""
+        watched = _Recording(InProcess(federation))
         if self.agreed is None or self.agreed.schema != watched.schema:
             self.agreed = Agreement.of(self.method, self.privacy, self.participation, watched.schema)
         result = conduct(self.agreed, watched, randomness=randomness)
         if result.privacy.epsilon is None:
-            raise InputError(f"Expected a model that claims an epsilon, found {type(self.privacy).__name__}.")
+            raise InputError(f"Expected a privacy model that claims an epsilon, found {type(self.privacy).__name__}.")
         self.epsilon, self.delta = result.privacy.epsilon, result.privacy.delta or 0.0
-        return self._told(result, watched.steps) if self.statistic is None else self.statistic(result)
+        return self._log_ratio(result, watched.steps) if self.statistic is None else self.statistic(result)
 
     @property
     def evidence(self) -> Evidence:
-        """Say how error rates are read: as those of the noise that was added, to everybody or to samples."""
+        """How error rates become an epsilon: by the noise that was added, to all clients or to samples."""
         if not self.delta or self.agreed is None:
             return Threshold()
         rate, steps = self.agreed.cohort.rate, len(self.agreed.plan.queries)
         return Gaussian(self.delta) if rate == 1 else SampledShift(self.delta, rate, steps)
 
-    def _told(self, result: Result[Any], steps: list[Step]) -> float:
-        """Add up what every answer tells; each question was answered with noise of its own."""
-        told = 0.0
+    def _log_ratio(self, result: Result[Any], steps: list[Step]) -> float:
+        """Sum of the scores of all answers, whose noise is independent."""
+        total = 0.0
         for step in steps:
             answer = result.transcript.recall(step.index, step.query)
             if answer is not None:
                 values, variances = (_flat(parts) for parts in (answer.values, answer.variances))
-                told += _perhaps(float(self._contrast(step).score(values, variances)), step.cohort.rate)
-        return told
+                total += _of_sample(float(self._contrast(step).score(values, variances)), step.cohort.rate)
+        return total
 
     def _contrast(self, step: Step) -> Contrast:
-        drawn = self._known(step)
-        key = step.query, b"" if drawn is None else drawn.tobytes()
+        members = self._members(step)
+        key = step.query, b"" if members is None else members.tobytes()
         if key not in self.contrasts:
-            if len(self.contrasts) >= _KEPT:
+            if len(self.contrasts) >= _MAX_CONTRASTS:
                 self.contrasts.clear()
             sides = self.present, self.absent
-            if drawn is not None:
-                sides = self.present.subset(drawn), self.absent.subset(drawn)
+            if members is not None:
+                sides = self.present.subset(members), self.absent.subset(members)
             self.contrasts[key] = Contrast.of(step.mechanism, step.query, *sides, pure=self.delta == 0)
         return self.contrasts[key]
 
-    def _known(self, step: Step) -> Bools | None:
-        """Say who is known to be in a step; where the draw is what hides a client, who would be if it was drawn."""
-        drawn = step.participation.members(len(self.present), step.index, step.run)
-        return drawn if drawn is None or step.cohort.rate == 1 else drawn | self._differing
+    def _members(self, step: Step) -> Bools | None:
+        """Clients of a step; where sampling hides the client that differs, it is counted as one of them."""
+        members = step.participation.members(len(self.present), step.index, step.run)
+        return members if members is None or step.cohort.rate == 1 else members | self._differing
 
     @cached_property
     def _differing(self) -> Bools:
-        """Find the client that differs."""
         if len(self.present) != len(self.absent):
-            raise InputError("Expected as many clients on both sides where clients are drawn; let one hold nothing.")
+            raise InputError(
+                "Expected as many clients on both sides if clients are sampled; leave the absent one without records."
+            )
         pairs = zip(self.present.clients(), self.absent.clients(), strict=True)
         return np.array([not _alike(one, other) for one, other in pairs])
 
 
-def _perhaps(score: float, rate: float) -> float:
-    """Turn the likelihood ratio of a client that is there into that of one that is drawn with a chance."""
+def _of_sample(score: float, rate: float) -> float:
+    """Log-likelihood ratio of a client that is sampled with probability `rate`, from that of one that takes part."""
     return score if rate == 1 else float(np.logaddexp(np.log1p(-rate), np.log(rate) + score))
 
 
@@ -240,18 +354,16 @@ def _flat(parts: Any) -> Floats:
 
 @final
 @dataclass
-class _Watched(Runtime):
-    """A runtime that remembers what it was asked."""
+class _Recording(Runtime):
+    """A runtime that records the steps of a run."""
 
     inner: Runtime
     steps: list[Step] = field(default_factory=list)
 
     @property
     def schema(self) -> Schema:
-        """Say what is public about the clients' data."""
         return self.inner.schema
 
     def total(self, step: Step) -> Total:
-        """Remember the question and pass it on."""
         self.steps.append(step)
         return self.inner.total(step)

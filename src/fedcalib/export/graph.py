@@ -1,8 +1,8 @@
-"""An ONNX graph under construction: operations are added one by one, and numbers become constants where needed.
+"""Building ONNX graphs: the graph, what several calibrators compute, and one function per kind of calibrator.
 
-What several calibrators compute, in the order in which the Python artifacts compute it.
-
-How a calibrator becomes a graph: one function a kind of calibrator, found by its type.
+`Graph` collects operations; numbers become constants where needed. The functions after it compute what the Python
+artifacts compute, in the same order of operations. `calibrated`, `classes_of` and `breaks` are implemented for each
+kind of calibrator in the other modules, by single dispatch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value: TypeAlias = str | float | Array  # a value of the graph by its name, or a
 
 
 def parts() -> tuple[Any, Any]:
-    """Import onnx and onnxruntime, or say what to install."""
+    """The modules onnx and onnxruntime; an error that says what to install if one is missing."""
     try:
         import onnx
         import onnxruntime
@@ -38,36 +38,34 @@ def parts() -> tuple[Any, Any]:
 
 @final
 class Graph:
-    """Collects nodes and constants; every operation gives the name of its result."""
+    """The nodes and constants of a graph; every operation returns the name of its result."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def op(self, kind: str, *inputs: Value, **attributes: Any) -> str:
-        """Add an operation with one result."""
         return self.ops(kind, 1, *inputs, **attributes)[0]
 
     def ops(self, kind: str, results: int, *inputs: Value, **attributes: Any) -> tuple[str, ...]:
-        """Add an operation with several results."""
         onnx, _ = parts()
-        place = len(self.nodes)
-        names = tuple(f"{kind.lower()}_{place}" + (f"_{k}" if k else "") for k in range(results))
+        number = len(self.nodes)
+        names = tuple(f"{kind.lower()}_{number}" + (f"_{k}" if k else "") for k in range(results))
         given = [value if isinstance(value, str) else self.constant(value) for value in inputs]
-        self.nodes.append(onnx.helper.make_node(kind, given, list(names), name=f"{kind}_{place}", **attributes))
+        self.nodes.append(onnx.helper.make_node(kind, given, list(names), name=f"{kind}_{number}", **attributes))
         return names
 
     def constant(self, value: float | Array) -> str:
-        """Add a constant; plain numbers are doubles, arrays of integers stay integers."""
+        """Add a constant; plain numbers become doubles, arrays of integers stay integers."""
         onnx, _ = parts()
         array = np.asarray(value)
-        kept = array.astype(np.int64 if array.dtype.kind in "iu" and array.ndim else np.float64)
+        typed = array.astype(np.int64 if array.dtype.kind in "iu" and array.ndim else np.float64)
         name = f"constant_{len(self.constants)}"
-        self.constants.append(onnx.numpy_helper.from_array(kept, name))
+        self.constants.append(onnx.numpy_helper.from_array(typed, name))
         return name
 
     def cast(self, value: str, dtype: type[Any]) -> str:
-        """Turn values into another type; doubles become integers by cutting toward zero."""
+        """Convert values to another type; doubles become integers by truncation."""
         onnx, _ = parts()
         return self.op("Cast", value, to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
@@ -76,7 +74,7 @@ class Graph:
         return self.op(kind, value, np.array([1]), keepdims=int(keep))
 
     def columns(self, value: str, start: int, stop: int | None) -> str:
-        """Cut columns out of every record."""
+        """Columns `start` to `stop` of every record."""
         last = np.iinfo(np.int64).max if stop is None else stop
         return self.op("Slice", value, np.array([start]), np.array([last]), np.array([1]))
 
@@ -87,19 +85,19 @@ def scaled(graph: Graph, values: str, factor: float) -> str:
 
 
 def softmax(graph: Graph, logits: str) -> str:
-    """Turn logits into probabilities; written out, so that rounding is as in numpy."""
+    """Softmax; written out, so that rounding is the same as in numpy."""
     shifted = graph.op("Sub", logits, graph.reduced("ReduceMax", logits))
     exponentials = graph.op("Exp", shifted)
     return graph.op("Div", exponentials, graph.reduced("ReduceSum", exponentials))
 
 
 def log_probs(graph: Graph, probs: str) -> str:
-    """Take logarithms, with zero read as 1e-12."""
+    """Logarithms of probabilities, which are at least 1e-12."""
     return graph.op("Log", graph.op("Max", probs, 1e-12))
 
 
 def log1p(graph: Graph, value: str) -> str:
-    """Take ln(1 + x) to full precision, which ONNX has no operation for: ln(u) x / (u - 1) with u = 1 + x rounded."""
+    """ln(1 + x) in full precision, for which ONNX has no operation: ln(u) x / (u - 1) with u = 1 + x rounded."""
     up = graph.op("Add", value, 1.0)
     lost = graph.op("Equal", up, 1.0)
     step = graph.op("Where", lost, 1.0, graph.op("Sub", up, 1.0))
@@ -107,47 +105,47 @@ def log1p(graph: Graph, value: str) -> str:
 
 
 def softplus(graph: Graph, raw: str) -> str:
-    """Take ln(1 + exp(x)) without overflow."""
+    """ln(1 + exp(x)) without overflow."""
     tail = graph.op("Exp", graph.op("Neg", graph.op("Abs", raw)))
     return graph.op("Add", graph.op("Max", raw, 0.0), log1p(graph, tail))
 
 
 def sigmoid(graph: Graph, odds: str) -> str:
-    """Turn log-odds into a probability by way of tanh."""
+    """Probabilities of log-odds, by the hyperbolic tangent as in the artifacts."""
     return graph.op("Mul", graph.op("Add", graph.op("Tanh", graph.op("Div", odds, 2.0)), 1.0), 0.5)
 
 
 def normalised(graph: Graph, values: str, fallback: str) -> str:
-    """Scale rows to sum to one; a row without any mass keeps the fallback's."""
+    """Rows divided by their sums; a row of zeros is replaced by the row of `fallback`."""
     mass = graph.reduced("ReduceSum", values)
-    held = graph.op("Greater", mass, 0.0)
-    shared = graph.op("Div", values, graph.op("Where", held, mass, 1.0))
-    return graph.op("Where", held, shared, fallback)
+    positive = graph.op("Greater", mass, 0.0)
+    divided = graph.op("Div", values, graph.op("Where", positive, mass, 1.0))
+    return graph.op("Where", positive, divided, fallback)
 
 
 def both_classes(graph: Graph, one: str) -> str:
-    """Put the complement of class 1's column, (n, 1), beside it."""
+    """Probabilities of both classes, (n, 2), from those of class 1, (n, 1)."""
     return graph.op("Concat", graph.op("Sub", 1.0, one), one, axis=1)
 
 
 def bins(graph: Graph, probs: str, count: int) -> str:
-    """Number the equal-width bin of each probability."""
+    """Number of each probability's bin, among bins of equal width."""
     return graph.cast(graph.op("Min", graph.op("Mul", probs, float(count)), float(count - 1)), np.int64)
 
 
 def looked_up(graph: Graph, table: Floats, cells: str) -> str:
-    """Look each class's cell up in the class's row of a table, (classes, cells)."""
+    """Entries of a table, (classes, cells), at each class's cell."""
     starts = np.arange(table.shape[0], dtype=np.int64)[None] * table.shape[1]
     return graph.op("Gather", table.reshape(-1), graph.op("Add", cells, starts))
 
 
 def top(graph: Graph, probs: str) -> str:
-    """Number the class on top, (n, 1); ties go to the lowest class."""
+    """Number of the most probable class, (n, 1); ties go to the lowest class."""
     return graph.op("ArgMax", probs, axis=1, keepdims=1)
 
 
 def is_class(graph: Graph, like: str, label: str) -> str:
-    """Mark the column of each record's class, (n, classes)."""
+    """Whether each column is that of the record's class, (n, classes)."""
     zero, one = (graph.op("Squeeze", np.array([k])) for k in (0, 1))
     classes = graph.op("Gather", graph.op("Shape", like), one)
     return graph.op("Equal", label, graph.op("Range", zero, classes, one))
@@ -164,20 +162,23 @@ class Scores:
 
 @singledispatch
 def calibrated(calibrator: Calibrator, graph: Graph, scores: Scores) -> str:
-    """Add a calibrator to a graph and name its probabilities; kinds of your own are added with `register`."""
+    """Add a calibrator to a graph and return the name of its probabilities.
+
+    For a calibrator of your own, add a function with `calibrated.register`.
+    """
     raise InputError(
         f"Expected a calibrator that can be exported, found {type(calibrator).__name__}; "
-        "register a function for it with fedcalib.export.building.calibrated.register."
+        "register a function for it with fedcalib.export.graph.calibrated.register."
     )
 
 
 @singledispatch
 def classes_of(calibrator: Calibrator) -> int | None:
-    """Say for how many classes a calibrator was made; None if it takes any number."""
+    """Number of classes that a calibrator is for; None if it takes any number."""
     return None
 
 
 @singledispatch
 def breaks(calibrator: Calibrator) -> tuple[float, ...]:
-    """List probabilities at which a calibrator jumps, so that its export is tried exactly there."""
+    """Probabilities at which a calibrator is discontinuous, so that its export is tested exactly there."""
     return ()

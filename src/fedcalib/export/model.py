@@ -1,7 +1,4 @@
-"""Does an exported model say what the Python artifact says? Tried on random and on extreme records.
-
-A calibrator as a checked ONNX model.
-"""
+"""Export of a calibrator as an ONNX model, which is compared with the Python artifact on random and extreme records."""
 
 from __future__ import annotations
 
@@ -14,26 +11,32 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.export import scalings, tables
-from fedcalib.export import scalings as wrappers
 from fedcalib.export.graph import IR_VERSION, OPSET, Graph, breaks, calibrated, classes_of, parts
 from fedcalib.export.inputs import Input, Logits, Probabilities, Score
 from fedcalib.records import softmax
 from fedcalib.types import Floats
 
-ORDINARY: Final = 1e-10  # the largest difference between probabilities that is taken for rounding
-EXTREME: Final = 1e-6  # the same among logits of up to a million, whose differences are rounded themselves
-_SINGLE: Final = 1e-6
-_RECORDS: Final = 500
-_ANY: Final = (2, 3, 10)  # numbers of classes to try where any will do
+ORDINARY_TOLERANCE: Final = 1e-10  # largest difference of probabilities that is taken as rounding
+EXTREME_TOLERANCE: Final = 1e-6  # the same for logits of up to a million, whose differences are rounded themselves
+_SINGLE_TOLERANCE: Final = 1e-6
+_RANDOM_RECORDS: Final = 500
+_CLASS_COUNTS: Final = (2, 3, 10)  # tested where a calibrator takes any number of classes
 
 
 @final
 @dataclass(frozen=True)
 class Parity:
-    """The largest differences found, and among how many records.
+    """The largest differences between an exported model and the Python artifact.
 
-    A softmax may round differently in two programs. Where that alone decides on which side of a step a record falls,
-    as with three equal logits and an edge at 1/3, either side counts as agreement.
+    A softmax may round differently in two programs. Where that alone decides on which side of a step a record lies, as
+    with three equal logits and an edge at 1/3, either side counts as agreement.
+
+    Parameters
+    ----------
+    records
+        Number of records that were compared.
+    ordinary, extreme
+        Largest difference among random records and among extreme ones.
     """
 
     records: int
@@ -42,20 +45,20 @@ class Parity:
 
 
 def compared(model: bytes, calibrator: Calibrator, takes: Input) -> Parity:
-    """Run a model and its calibrator side by side, and refuse where they differ."""
+    """Compare a model with its calibrator; an error where they differ."""
     _, onnxruntime = parts()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     classes = classes_of(calibrator)
-    counts = (2,) if isinstance(takes, Score) else _ANY if classes is None else (classes,)
+    counts = (2,) if isinstance(takes, Score) else _CLASS_COUNTS if classes is None else (classes,)
     rng = np.random.default_rng(0)
     records, worst = 0, [0.0, 0.0]
     for count in counts:
         tried = (ordinary(takes, count, rng), extreme(takes, count, breaks(calibrator)))
-        for kind, (values, limit) in enumerate(zip(tried, (ORDINARY, EXTREME), strict=True)):
-            values = values.astype(takes.dtype)  # noqa: PLW2901 - what the model is fed, Python is asked
+        for kind, (values, limit) in enumerate(zip(tried, (ORDINARY_TOLERANCE, EXTREME_TOLERANCE), strict=True)):
+            values = values.astype(takes.dtype)  # noqa: PLW2901 - both get the same, rounded values
             worst[kind] = max(worst[kind], _difference(session, calibrator, takes, values, limit))
             records += len(values)
     return Parity(records, *worst)
@@ -65,20 +68,20 @@ def _difference(session: Any, calibrator: Calibrator, takes: Input, values: Floa
     wide = values.astype(np.float64)
     expected = takes.expected(calibrator, wide)
     (found,) = session.run(None, {takes.name: values})
-    allowed = max(limit, _SINGLE) if takes.single else limit
+    allowed = max(limit, _SINGLE_TOLERANCE) if takes.single else limit
     if found.shape != expected.shape:
-        raise _refused(takes, values[0], f"an answer of shape {found.shape}", allowed)
+        raise _disagreement(takes, values[0], f"an answer of shape {found.shape}", allowed)
     gap = np.abs(found - expected).reshape(len(values), -1).max(axis=1)  # (n,); NaN where either is
     for row in np.flatnonzero(~(gap <= allowed)):
         near = takes.rounded(calibrator, wide[row : row + 1])
         closest = min(float(np.abs(found[row] - other).max()) for other in near)
         if not closest <= allowed:
-            raise _refused(takes, values[row], f"a difference of {gap[row]:.3g}", allowed)
+            raise _disagreement(takes, values[row], f"a difference of {gap[row]:.3g}", allowed)
         gap[row] = closest
     return float(gap.max(initial=0.0))
 
 
-def _refused(takes: Input, record: Floats, what: str, allowed: float) -> InputError:
+def _disagreement(takes: Input, record: Floats, what: str, allowed: float) -> InputError:
     return InputError(
         f"Expected the exported model to agree with the calibrator within {allowed:g}, found {what} for the "
         f"{takes.name} {record.tolist()}; nothing was written. Report this with the calibrator."
@@ -86,13 +89,13 @@ def _refused(takes: Input, record: Floats, what: str, allowed: float) -> InputEr
 
 
 def ordinary(takes: Input, classes: int, rng: np.random.Generator) -> Floats:
-    """Draw records such as classifiers give: unsure ones and very sure ones."""
-    logits = rng.normal(size=(_RECORDS, classes)) * rng.choice([0.3, 3.0, 10.0], size=(_RECORDS, 1))
+    """Random records like those of classifiers, from uncertain to very certain ones."""
+    logits = rng.normal(size=(_RANDOM_RECORDS, classes)) * rng.choice([0.3, 3.0, 10.0], size=(_RANDOM_RECORDS, 1))
     return _as_input(takes, logits, softmax(logits))
 
 
 def extreme(takes: Input, classes: int, edges: tuple[float, ...]) -> Floats:
-    """List certain records, ties, probabilities on and beside edges, and huge and tiny logits."""
+    """Certain records, ties, probabilities on and beside edges, and huge and tiny logits."""
     probs = np.concatenate(list(_extreme_probs(classes, edges)))
     return _as_input(takes, np.concatenate(list(_extreme_logits(classes))), probs)
 
@@ -128,13 +131,27 @@ def _extreme_logits(classes: int) -> Iterator[Floats]:
         yield -size * np.eye(classes)
 
 
-KINDS = (scalings, tables, wrappers)  # importing them registers their functions
+KINDS = (scalings, tables)  # importing them registers their functions
 
 
 @final
 @dataclass(frozen=True)
 class Exported:
-    """A model as bytes, and how closely it agrees with the Python artifact."""
+    """An ONNX model, and how closely it agrees with the Python artifact.
+
+    Parameters
+    ----------
+    model
+        The model's file, as bytes.
+    opset
+        Version of the ONNX operations.
+    takes
+        Name of the input: "probabilities", "logits" or "score".
+    classes
+        Number of classes; None if the model takes any.
+    parity
+        The largest differences that were found.
+    """
 
     model: bytes
     opset: int
@@ -144,9 +161,34 @@ class Exported:
 
 
 def to_onnx(calibrator: Calibrator, takes: Input | None = None) -> Exported:
-    """Write a calibrator as an ONNX model, and refuse unless it agrees with the calibrator wherever it is tried.
+    """Export a calibrator as an ONNX model and compare both on random and extreme records.
 
-    A record that the Python artifact would refuse, such as one that holds NaN, comes back as NaN.
+    For a record that the Python artifact would refuse, such as one with NaN, the model returns NaN. It needs the extra
+    `onnx`.
+
+    Parameters
+    ----------
+    calibrator
+        The calibrator.
+    takes
+        The model's input; by default probabilities.
+
+    Returns
+    -------
+    Exported
+        The model, and how closely it agrees.
+
+    Raises
+    ------
+    InputError
+        If onnx is not installed, the calibrator cannot be exported, or model and calibrator differ.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import Temperature
+    >>> from fedcalib.export import Logits, to_onnx
+    >>> exported = to_onnx(Temperature(1.5), Logits())  # doctest: +SKIP
+    >>> Path("calibrator.onnx").write_bytes(exported.model)  # doctest: +SKIP
     """
     onnx, _ = parts()
     declared = takes or Probabilities()
@@ -171,18 +213,18 @@ def _model(calibrator: Calibrator, takes: Input) -> Any:
     model = onnx.helper.make_model(body, opset_imports=opsets, ir_version=IR_VERSION, producer_name="fedcalib")
     model.producer_version = __version__
     classes = classes_of(calibrator)
-    told = {"input": takes.name, "artifact": type(calibrator).__name__, "classes": classes or "any"}
-    onnx.helper.set_model_props(model, {f"fedcalib.{name}": str(value) for name, value in told.items()})
+    properties = {"input": takes.name, "artifact": type(calibrator).__name__, "classes": classes or "any"}
+    onnx.helper.set_model_props(model, {f"fedcalib.{name}": str(value) for name, value in properties.items()})
     return model
 
 
 def _fill(graph: Graph, calibrator: Calibrator, takes: Input) -> None:
-    """Clean the input, calibrate in double precision, and blank the records that were not clean."""
+    """Calibrate in double precision, with NaN for records that have invalid values."""
     values = takes.columns(graph, graph.cast(takes.name, np.float64))
     allowed = graph.cast(takes.allowed(graph, values), np.int64)
-    clean = graph.cast(graph.reduced("ReduceMin", allowed), np.bool_)
-    scores = takes.scores(graph, graph.op("Where", clean, values, 0.0))
-    probs = graph.op("Where", clean, calibrated(calibrator, graph, scores), np.nan)
+    valid = graph.cast(graph.reduced("ReduceMin", allowed), np.bool_)
+    scores = takes.scores(graph, graph.op("Where", valid, values, 0.0))
+    probs = graph.op("Where", valid, calibrated(calibrator, graph, scores), np.nan)
     onnx, _ = parts()
     answer = graph.cast(takes.answer(graph, probs), takes.dtype)
     graph.nodes.append(onnx.helper.make_node("Identity", [answer], ["calibrated"], name="calibrated"))

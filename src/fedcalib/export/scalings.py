@@ -1,9 +1,4 @@
-"""Scalings as graphs.
-
-Normalisers as graphs.
-
-Calibrators around other calibrators, and the one that does nothing, as graphs.
-"""
+"""Graphs of scalings, of normalisers, and of calibrators that contain other calibrators."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from functools import reduce, singledispatch
 
 import numpy as np
 
-from fedcalib.artifacts.calibrator import Chain, Identity, KeepTop, Mixture
+from fedcalib.artifacts.calibrator import TOP_MARGIN, Chain, Identity, KeepTop, Mixture
 from fedcalib.artifacts.logit_shifts import LabelShift
 from fedcalib.artifacts.scaling import (
     Beta,
@@ -71,8 +66,8 @@ def _(calibrator: Platt, graph: Graph, scores: Scores) -> str:
 @calibrated.register
 def _(calibrator: Beta, graph: Graph, scores: Scores) -> str:
     zero, one = (graph.columns(scores.logits, k, k + 1) for k in (0, 1))
-    apart = graph.op("Exp", graph.op("Neg", graph.op("Abs", graph.op("Sub", one, zero))))
-    mass = graph.op("Add", graph.op("Max", zero, one), log1p(graph, apart))
+    decay = graph.op("Exp", graph.op("Neg", graph.op("Abs", graph.op("Sub", one, zero))))
+    mass = graph.op("Add", graph.op("Max", zero, one), log1p(graph, decay))
     rising = scaled(graph, graph.op("Sub", one, mass), calibrator.low)
     falling = scaled(graph, graph.op("Sub", zero, mass), calibrator.high)
     odds = graph.op("Add", graph.op("Sub", rising, falling), calibrator.intercept)
@@ -124,14 +119,14 @@ def _layer(graph: Graph, hidden: str, weight: Array, bias: Array) -> str:
 
 
 def _ranked(graph: Graph, logits: str) -> tuple[str, str]:
-    """Sort each record's logits in falling order, ties by class; give the values and the classes."""
+    """Each record's logits in decreasing order, ties by class, and their classes."""
     width = graph.op("Slice", graph.op("Shape", logits), np.array([1]), np.array([2]))
     values, order = graph.ops("TopK", 2, logits, width, axis=1, largest=1, sorted=1)
     return values, order
 
 
 def _stretched(graph: Graph, logits: str, values: str, order: str, raw: str) -> str:
-    """Stretch the gaps by softplus of `raw`, add them up from the last class, and put them back to their classes."""
+    """Gaps multiplied by the softplus of `raw`, summed from the last class, and assigned to their classes."""
     gaps = graph.op("Sub", graph.columns(values, 0, -1), graph.columns(values, 1, None))
     steps = graph.op("Mul", gaps, softplus(graph, raw))
     sums = graph.op("CumSum", steps, graph.op("Squeeze", np.array([1])), reverse=1)
@@ -141,23 +136,23 @@ def _stretched(graph: Graph, logits: str, values: str, order: str, raw: str) -> 
 
 
 @singledispatch
-def shared(normaliser: Normaliser, graph: Graph, values: str, fallback: str) -> str:
-    """Bring rows to a sum of one."""
+def brought_to_one(normaliser: Normaliser, graph: Graph, values: str, fallback: str) -> str:
+    """Rows with sum one, by the normaliser's rule."""
     raise InputError(f"Expected a normaliser that can be exported, found {type(normaliser).__name__}.")
 
 
-@shared.register
+@brought_to_one.register
 def _(normaliser: ByScale, graph: Graph, values: str, fallback: str) -> str:
     return normalised(graph, values, fallback)
 
 
-@shared.register
+@brought_to_one.register
 def _(normaliser: ByOdds, graph: Graph, values: str, fallback: str) -> str:
     inside = graph.op("Clip", values, ODDS_MARGIN, 1 - ODDS_MARGIN)
     odds = graph.op("Div", inside, graph.op("Sub", 1.0, inside))
     moved = _probability(graph, graph.op("Mul", _factor(graph, odds), odds))
-    held = graph.op("Greater", graph.reduced("ReduceSum", values), 0.0)
-    return normalised(graph, graph.op("Where", held, moved, 0.0), fallback)
+    positive = graph.op("Greater", graph.reduced("ReduceSum", values), 0.0)
+    return normalised(graph, graph.op("Where", positive, moved, 0.0), fallback)
 
 
 def _probability(graph: Graph, odds: str) -> str:
@@ -165,7 +160,7 @@ def _probability(graph: Graph, odds: str) -> str:
 
 
 def _factor(graph: Graph, odds: str) -> str:
-    """Take the same steps from the same place."""
+    """The factor of each row's odds, by the same Newton steps as in the artifact."""
     largest = graph.reduced("ReduceMax", odds)
     others = graph.op("Where", is_class(graph, odds, top(graph, odds)), 0.0, odds)
     factor = graph.op("Div", largest, largest)
@@ -177,16 +172,13 @@ def _factor(graph: Graph, odds: str) -> str:
 
 
 def _step(graph: Graph, largest: str, others: str) -> str:
-    """Say what to multiply the factor by, given the odds as multiplied so far."""
+    """What Newton's method multiplies the factor by, given the odds times the current factor."""
     rest = _probability(graph, others)
     mass = graph.reduced("ReduceSum", rest)
-    spread = graph.reduced("ReduceSum", graph.op("Mul", rest, graph.op("Sub", 1.0, rest)))
-    growth = graph.op("Add", graph.op("Div", spread, mass), _probability(graph, largest))
+    derivative = graph.reduced("ReduceSum", graph.op("Mul", rest, graph.op("Sub", 1.0, rest)))
+    slope = graph.op("Add", graph.op("Div", derivative, mass), _probability(graph, largest))
     gap = graph.op("Log", graph.op("Mul", mass, graph.op("Add", largest, 1.0)))
-    return graph.op("Exp", graph.op("Neg", graph.op("Div", gap, growth)))
-
-
-_LEAD = 1e-9  # as the artifact has it
+    return graph.op("Exp", graph.op("Neg", graph.op("Div", gap, slope)))
 
 
 @calibrated.register
@@ -204,11 +196,11 @@ def _(calibrator: Chain, graph: Graph, scores: Scores) -> str:
 
 @calibrated.register
 def _(calibrator: Mixture, graph: Graph, scores: Scores) -> str:
-    weighed = [
+    weighted = [
         graph.op("Mul", calibrated(part, graph, scores), weight)
         for part, weight in zip(calibrator.parts, calibrator.weights, strict=True)
     ]
-    return reduce(lambda one, other: graph.op("Add", one, other), weighed)
+    return reduce(lambda one, other: graph.op("Add", one, other), weighted)
 
 
 @calibrated.register
@@ -227,7 +219,7 @@ def _(calibrator: KeepTop, graph: Graph, scores: Scores) -> str:
 
 
 def _levelled(graph: Graph, probs: str, own: str) -> str:
-    """Lower every class above a level to it and raise the own class there."""
+    """Lower every class above a level to it and raise the top class to it."""
     mine = graph.reduced("ReduceSum", graph.op("Where", own, probs, 0.0))
     others = graph.op("Where", own, -np.inf, probs)
     width = graph.op("Slice", graph.op("Shape", probs), np.array([1]), np.array([2]))
@@ -236,7 +228,7 @@ def _levelled(graph: Graph, probs: str, own: str) -> str:
     counts = graph.op("CumSum", graph.op("Add", graph.op("Mul", ranked, 0.0), 1.0), axis)
     sums = graph.op("Add", graph.op("CumSum", ranked, axis), mine)
     level = graph.reduced("ReduceMax", graph.op("Div", sums, graph.op("Add", counts, 1.0)))
-    out = graph.op("Where", own, scaled(graph, level, 1 + _LEAD), graph.op("Min", probs, level))
+    out = graph.op("Where", own, scaled(graph, level, 1 + TOP_MARGIN), graph.op("Min", probs, level))
     return graph.op("Div", out, graph.reduced("ReduceSum", out))
 
 

@@ -1,4 +1,4 @@
-"""Step functions and offsets as graphs."""
+"""Graphs of step functions, offsets and shifts."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from fedcalib.export.graph import (
     softmax,
     top,
 )
-from fedcalib.export.scalings import shared
+from fedcalib.export.scalings import brought_to_one
 from fedcalib.metrics.binning import Axis, EvenLogOdds, EvenProbability
 from fedcalib.types import Floats
 
-_FLOOR = 1e-12  # as the artifact has it
+_MIN_PROBABILITY = 1e-12  # as in the artifact
 
 
 @calibrated.register
 def _(calibrator: Steps, graph: Graph, scores: Scores) -> str:
-    return shared(calibrator.normaliser, graph, _raw(calibrator, graph, scores.probs), scores.probs)
+    return brought_to_one(calibrator.normaliser, graph, _raw(calibrator, graph, scores.probs), scores.probs)
 
 
 @calibrated.register
@@ -43,10 +43,10 @@ def _(calibrator: Blend, graph: Graph, scores: Scores) -> str:
     raw = _raw(calibrator.steps, graph, scores.probs)
     weights = np.array([calibrator.weights])
     parts = graph.op("Add", graph.op("Mul", raw, weights), graph.op("Mul", scores.probs, 1 - weights))
-    mixed = shared(calibrator.steps.normaliser, graph, parts, scores.probs)
+    mixed = brought_to_one(calibrator.steps.normaliser, graph, parts, scores.probs)
     if not calibrator.changed_only:
         return mixed
-    plain = shared(calibrator.steps.normaliser, graph, raw, scores.probs)
+    plain = brought_to_one(calibrator.steps.normaliser, graph, raw, scores.probs)
     same = graph.op("Equal", top(graph, plain), top(graph, scores.probs))
     return graph.op("Where", same, plain, mixed)
 
@@ -58,24 +58,25 @@ def _(calibrator: EdgeSteps, graph: Graph, scores: Scores) -> str:
         flat = graph.op("Add", graph.op("Mul", one, 0.0), calibrator.values[0])
         return both_classes(graph, flat)
     passed = graph.cast(graph.op("GreaterOrEqual", one, np.array([calibrator.edges])), np.int64)
-    place = graph.reduced("ReduceSum", passed)
-    return both_classes(graph, graph.op("Gather", np.array(calibrator.values), place))
+    bucket = graph.reduced("ReduceSum", passed)
+    return both_classes(graph, graph.op("Gather", np.array(calibrator.values), bucket))
 
 
 @calibrated.register
 def _(calibrator: TopLabelSteps, graph: Graph, scores: Scores) -> str:
     best = is_class(graph, scores.probs, top(graph, scores.probs))
     others = graph.op("Where", best, 0.0, scores.probs)
-    left = graph.reduced("ReduceSum", others)
-    some = graph.op("Greater", left, 0.0)
+    remaining = graph.reduced("ReduceSum", others)
+    positive = graph.op("Greater", remaining, 0.0)
     even = graph.op("Where", best, 0.0, 1 / max(calibrator.classes - 1, 1))
-    shares = graph.op("Where", some, graph.op("Div", others, graph.op("Where", some, left, 1.0)), even)
-    runner_up = graph.reduced("ReduceMax", shares)
+    divisor = graph.op("Where", positive, remaining, 1.0)
+    proportions = graph.op("Where", positive, graph.op("Div", others, divisor), even)
+    runner_up = graph.reduced("ReduceMax", proportions)
     cells = bins(graph, graph.reduced("ReduceMax", scores.probs), len(calibrator.steps))
-    wanted = graph.op("Gather", np.array(calibrator.steps), cells)
+    stepped = graph.op("Gather", np.array(calibrator.steps), cells)
     least = graph.op("Div", runner_up, graph.op("Add", runner_up, 1.0))
-    confidence = graph.op("Max", wanted, least)
-    return graph.op("Where", best, confidence, graph.op("Mul", shares, graph.op("Sub", 1.0, confidence)))
+    confidence = graph.op("Max", stepped, least)
+    return graph.op("Where", best, confidence, graph.op("Mul", proportions, graph.op("Sub", 1.0, confidence)))
 
 
 @calibrated.register
@@ -114,7 +115,7 @@ def _(calibrator: LogitOffsets | LogitShifts) -> int | None:
 @breaks.register
 def _(calibrator: Steps) -> tuple[float, ...]:
     even = isinstance(calibrator.axis, EvenProbability)
-    return _even(len(calibrator.table[0])) if even else ()  # logarithms of two libraries may differ right at an edge
+    return _even(len(calibrator.table[0])) if even else ()  # the logarithms of two libraries may differ at an edge
 
 
 @breaks.register
@@ -137,12 +138,12 @@ def _even(count: int) -> tuple[float, ...]:
 
 
 def _log_odds(graph: Graph, probs: str) -> str:
-    inside = graph.op("Clip", probs, _FLOOR, 1 - _FLOOR)
+    inside = graph.op("Clip", probs, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
     return graph.op("Sub", graph.op("Log", inside), log1p(graph, graph.op("Neg", inside)))
 
 
 def _of_cells(graph: Graph, odds: str, table: Floats, reach: float) -> str:
-    """Look up what each class's cell of the log-odds holds."""
+    """Entries of a table at each class's cell of the log-odds."""
     return looked_up(graph, table, _odds_cells(graph, odds, table.shape[1], reach))
 
 
@@ -152,7 +153,7 @@ def _odds_cells(graph: Graph, odds: str, count: int, reach: float) -> str:
 
 
 def _raw(steps: Steps, graph: Graph, probs: str) -> str:
-    """Look each probability up; with two classes, class 1's tells both."""
+    """Values of the step functions; with two classes, from that of class 1."""
     table = np.array(steps.table)
     if steps.classes == 2:
         one = _cells(steps.axis, graph, graph.columns(probs, 1, 2), table.shape[1])
@@ -162,7 +163,7 @@ def _raw(steps: Steps, graph: Graph, probs: str) -> str:
 
 @singledispatch
 def _cells(axis: Axis, graph: Graph, probs: str, count: int) -> str:
-    """Number the bin of each probability."""
+    """Number of each probability's bin."""
     raise InputError(f"Expected an axis that can be exported, found {type(axis).__name__}.")
 
 

@@ -130,7 +130,7 @@ class LocalPosterior(ClientQuery):
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
         found = self._found(records, rng)
         offset = np.clip(found.offset / self.reach, -1, 1)
-        parts = [found.precision / self.most, found.pull / (self.most * self.reach), offset, offset**2]
+        parts = [found.precision / self.most, found.information / (self.most * self.reach), offset, offset**2]
         if self.width:
             directions = probes(len(self.weights), self.width, self.seed)
             parts.append((found.factors @ (found.factors.T @ directions)).reshape(-1) / self.most)

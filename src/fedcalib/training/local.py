@@ -1,4 +1,4 @@
-"""Training on one client's own records: batches, an optimiser, and a pull toward where it started."""
+"""Training on one client's own records: batches, an optimiser, weight decay and a proximal term."""
 
 from __future__ import annotations
 
@@ -17,23 +17,39 @@ Update = Callable[[Floats, Floats], None]  # (weights, gradient): changes the we
 
 
 class Optimiser(ABC):
-    """How a gradient moves weights."""
+    """How weights are updated by a gradient."""
 
     @abstractmethod
     def begin(self, size: int) -> Update:
-        """Start afresh for a vector of so many weights."""
+        """A new update function for `size` weights; it changes them in place."""
 
 
 @final
 @dataclass(frozen=True)
 class SGD(Optimiser):
-    """Plain steps against the gradient, perhaps with momentum."""
+    """Stochastic gradient descent, optionally with momentum.
+
+    Parameters
+    ----------
+    rate
+        Learning rate.
+    momentum
+        Factor of the previous velocity; 0 for none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> weights = np.array([1.0, 2.0])
+    >>> fc.training.SGD(rate=0.1).begin(2)(weights, np.array([1.0, -1.0]))
+    >>> weights
+    array([0.9, 2.1])
+    """
 
     rate: float = 0.01
     momentum: float = 0.0
 
     def begin(self, size: int) -> Update:
-        """Start with no velocity."""
         velocity = np.zeros(size)
 
         def update(weights: Floats, gradient: Floats) -> None:
@@ -47,14 +63,30 @@ class SGD(Optimiser):
 @final
 @dataclass(frozen=True)
 class Adam(Optimiser):
-    """Steps scaled by running moments of the gradient."""
+    """Adam: steps scaled by running moments of the gradient.
+
+    Parameters
+    ----------
+    rate
+        Learning rate.
+    first, second
+        Decay factors of the first and the second moment.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> weights = np.array([1.0, 2.0])
+    >>> fc.training.Adam(rate=0.1).begin(2)(weights, np.array([5.0, -1.0]))
+    >>> weights.round(2)
+    array([0.9, 2.1])
+    """
 
     rate: float = 0.001
     first: float = 0.9
     second: float = 0.999
 
     def begin(self, size: int) -> Update:
-        """Start with no moments."""
         mean, square = np.zeros(size, np.float32), np.zeros(size, np.float32)
         steps = 0
 
@@ -74,7 +106,31 @@ class Adam(Optimiser):
 class LocalTraining:
     """How a client trains: epochs over its records in shuffled batches.
 
-    `decay` draws all weights toward zero; `proximal` draws the last layer, or the `whole` network, toward its start.
+    Parameters
+    ----------
+    epochs
+        Passes over the records.
+    batch
+        Records per step.
+    optimiser
+        `SGD` or `Adam`.
+    decay
+        Weight decay: strength of the penalty on all weights.
+    proximal
+        Strength of the penalty on the distance from the weights that training started at.
+    whole
+        Whether that penalty covers the whole network instead of its last layer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> training = fc.training.LocalTraining(epochs=5, batch=16, optimiser=fc.training.SGD(0.5))
+    >>> network = fc.training.SoftmaxRegression(1, 2)
+    >>> inputs, labels = np.array([[-1.0], [1.0]] * 20), np.array([0, 1] * 20)
+    >>> session = training.train(network, network.start(0), inputs, labels, np.random.default_rng(0))
+    >>> session.logits(inputs[:2]).argmax(axis=1)
+    array([0, 1])
     """
 
     epochs: int = 1
@@ -93,28 +149,34 @@ class LocalTraining:
     def train(
         self, network: Network, weights: Floats, inputs: Array, labels: Ints, rng: np.random.Generator
     ) -> Session:
-        """Train from given weights on."""
+        """Train, starting from the given weights.
+
+        Returns
+        -------
+        Session
+            The network with its trained weights.
+        """
         session = network.session(weights)
         update = self.optimiser.begin(network.trainable)
         for _ in range(self.epochs):
             for rows in batches(len(labels), self.batch, rng):
-                slope = session.gradient(inputs[rows], labels[rows])[: network.trainable]
-                self.draw(network, slope, session.weights, weights)
-                update(session.weights[: network.trainable], slope)
+                gradient = session.gradient(inputs[rows], labels[rows])[: network.trainable]
+                self.add_penalties(network, gradient, session.weights, weights)
+                update(session.weights[: network.trainable], gradient)
         return session
 
-    def draw(self, network: Network, slope: Floats, weights: Floats, started: Floats) -> None:
-        """Add the pulls to a gradient, in place."""
+    def add_penalties(self, network: Network, gradient: Floats, weights: Floats, start: Floats) -> None:
+        """Add the gradients of both penalties to a gradient, in place."""
         if self.decay:
-            slope += (self.decay * weights[: len(slope)]).astype(slope.dtype, copy=False)
+            gradient += (self.decay * weights[: len(gradient)]).astype(gradient.dtype, copy=False)
         if self.proximal:
-            places = (slice(0, len(slope)),) if self.whole else network.head
-            for place in places:
-                slope[place] += (self.proximal * (weights[place] - started[place])).astype(slope.dtype, copy=False)
+            parts = (slice(0, len(gradient)),) if self.whole else network.head
+            for part in parts:
+                gradient[part] += (self.proximal * (weights[part] - start[part])).astype(gradient.dtype, copy=False)
 
 
 def batches(records: int, size: int, rng: np.random.Generator) -> Iterator[Ints]:
-    """Deal shuffled row numbers into batches."""
+    """Shuffled row numbers in batches."""
     order = rng.permutation(records)
     for at in range(0, records, size):
         yield order[at : at + size]

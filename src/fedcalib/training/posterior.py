@@ -1,6 +1,8 @@
-"""What one client believes about a network's weights: a Gaussian, from its training's trajectory or its curvature.
+"""Gaussian posteriors over a network's weights: one per client, and their product.
 
-Multiplying Gaussians: precisions and pulls add up; low-rank parts by Woodbury, never a matrix of size x size.
+A client's Gaussian comes from the trajectory of its training (`Trajectory`, SWAG) or from the curvature of its loss
+(`Curvature`, Laplace). In the product of Gaussians the precisions add, and so do the precisions times the means.
+Low-rank parts are handled by Woodbury's identity, so that no matrix of size x size is ever made.
 """
 
 from __future__ import annotations
@@ -14,52 +16,88 @@ import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.training.local import SGD, LocalTraining, batches
-from fedcalib.training.network import Network, Session
+from fedcalib.training.network import BATCH, Network, Session
 from fedcalib.types import Array, Floats, Ints
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LocalGaussian:
-    """A Gaussian in natural parameters about a point: precision diag(e) - V V^T, and its pull away from the point.
+    """A Gaussian around a point, with precision matrix diag(e) - V V^T.
 
-    `offset` is where its mean lies from the point.
+    The natural parameters of a Gaussian are its precision and its information: the precision times the mean.
     """
 
     precision: Floats  # (size,): e
     factors: Floats  # (size, rank): V
-    offset: Floats  # (size,)
-    pull: Floats  # (size,): precision times offset
+    offset: Floats  # (size,): its mean minus the point
+    information: Floats  # (size,): precision times offset
 
     @classmethod
     def around(cls, offset: Floats, precision: Floats, factors: Floats | None = None) -> LocalGaussian:
-        """Take a Gaussian by its mean's offset and its precision."""
+        """A Gaussian from the offset of its mean and its precision."""
         low = np.zeros((len(offset), 0)) if factors is None else factors
         return cls(precision, low, offset, precision * offset - low @ (low.T @ offset))
 
 
 class PosteriorRecipe(ABC):
-    """How a client comes to believe."""
+    """How a client's posterior is found."""
 
     @abstractmethod
     def find(
         self, network: Network, weights: Floats, inputs: Array, labels: Ints, *,
         prior: float, most: float, rng: np.random.Generator,
     ) -> LocalGaussian:  # fmt: skip
-        """Find this client's Gaussian about shared weights; `prior` is the prior's precision, `most` the largest."""
+        """This client's Gaussian around shared weights.
+
+        Parameters
+        ----------
+        network, weights
+            The architecture, and the shared weights, shape (size,).
+        inputs, labels
+            The client's records.
+        prior
+            Precision of the prior.
+        most
+            Upper limit of each precision.
+        rng
+            Source of the order of batches.
+        """
 
 
 @final
 @dataclass(frozen=True)
 class Trajectory(PosteriorRecipe):
-    """SWAG: the mean and spread of the weights that SGD passes through, once an epoch after training.
+    """SWAG: mean and variance of the weights along an SGD trajectory, taken once per epoch after training.
 
-    The spread follows the learning rate and the batch, so it is no posterior; a global scale has to be tuned. A weight
-    whose variance is below `floor` times the median was hardly moved by any record: the client knows the prior about
-    it and no more, or one dead weight would decide the mean alone. `shrink` takes each other variance that share of the
-    way to the client's median, which did better than none (0, as published) wherever both were tried. `weighted`
-    multiplies precisions by the batches of an epoch, since a posterior's grow with the records and a trajectory's do
-    not. With a `rank` the last so many deviations add off-diagonal covariance (rank 0: diagonal).
+    The variance depends on the learning rate and the batch, so it is not a posterior's; its global scale has to be
+    tuned.
+
+    Parameters
+    ----------
+    training
+        The training before, and the optimiser and batch of the trajectory.
+    collected
+        Epochs of the trajectory, at least 2.
+    rank
+        How many of the last deviations add off-diagonal covariance; 0 for a diagonal covariance.
+    floor
+        A weight whose variance is below this fraction of the median was hardly changed by any record, so it gets the
+        prior's precision; otherwise one unused weight would decide the mean alone.
+    shrink
+        How far each other variance is shrunk toward the client's median, from 0 (none, as published) to 1. 0.9 did
+        better than 0 wherever both were tried.
+    weighted
+        Whether precisions are multiplied by the batches per epoch, because those of a posterior grow with the number of
+        records and those of a trajectory do not.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.training.posterior import Trajectory
+    >>> network = fc.training.SoftmaxRegression(4, 3)
+    >>> fc.methods.FLSWAG(network, Trajectory(collected=10, rank=5), width=20).recipe.rank
+    5
     """
 
     training: LocalTraining = LocalTraining(epochs=5, optimiser=SGD(0.01))
@@ -71,52 +109,63 @@ class Trajectory(PosteriorRecipe):
 
     def __post_init__(self) -> None:
         if self.collected < 2 or not 0 <= self.rank <= self.collected or self.rank == 1 or not 0 < self.floor <= 1:
-            raise InputError("Expected at least 2 epochs to collect, a rank of 0 or 2 and more within them, a floor.")
+            raise InputError(
+                "Expected at least 2 epochs to collect, a rank of 0 or from 2 to that number, and a floor in (0, 1]."
+            )
         if not 0 <= self.shrink <= 1:
-            raise InputError(f"Expected a share from 0 to 1 to shrink variances by, found {self.shrink}.")
+            raise InputError(f"Expected to shrink variances by a fraction from 0 to 1, found {self.shrink}.")
 
     def find(
         self, network: Network, weights: Floats, inputs: Array, labels: Ints, *,
         prior: float, most: float, rng: np.random.Generator,
     ) -> LocalGaussian:  # fmt: skip
-        """Train, then collect."""
         training = replace(self.training, decay=prior / len(labels))
         trained = training.train(network, weights, inputs, labels, rng).weights
-        once = replace(training, epochs=1)
         session, update = network.session(trained), training.optimiser.begin(network.trainable)
-        mean, square, kept = np.zeros(len(weights)), np.zeros(len(weights)), []
+        mean, square, deviations = np.zeros(len(weights)), np.zeros(len(weights)), []
         for count in range(1, self.collected + 1):
-            for rows in batches(len(labels), once.batch, rng):
-                slope = session.gradient(inputs[rows], labels[rows])[: network.trainable]
-                once.draw(network, slope, session.weights, weights)
-                update(session.weights[: network.trainable], slope)
+            for rows in batches(len(labels), training.batch, rng):
+                gradient = session.gradient(inputs[rows], labels[rows])[: network.trainable]
+                training.add_penalties(network, gradient, session.weights, weights)
+                update(session.weights[: network.trainable], gradient)
             mean += (session.weights - mean) / count
             square += (session.weights.astype(np.float64) ** 2 - square) / count
-            kept.append(session.weights - mean)
-        counts = len(labels) / once.batch if self.weighted else 1.0
-        precision = self.precision(square - mean**2, counts, prior, most)
+            deviations.append(session.weights - mean)
+        factor = len(labels) / training.batch if self.weighted else 1.0
+        precision = self.precision(square - mean**2, factor, prior, most)
         if not self.rank:
             return LocalGaussian.around(mean - weights, precision)
-        deviations = np.stack(kept[-self.rank :], axis=1) / np.sqrt(counts)
-        return LocalGaussian.around(mean - weights, precision, woodbury(precision, deviations))
+        last = np.stack(deviations[-self.rank :], axis=1) / np.sqrt(factor)
+        return LocalGaussian.around(mean - weights, precision, woodbury(precision, last))
 
-    def precision(self, variance: Floats, counts: float, prior: float, most: float) -> Floats:
-        """Turn spread into precisions; with a rank, half of the covariance is diagonal."""
-        moving = variance[variance > 0]
-        middle = float(np.median(moving)) if len(moving) else 0.0
-        shrunk = np.maximum((1 - self.shrink) * variance + self.shrink * middle, 1e-300)
-        told = np.minimum((2 if self.rank else 1) * counts / shrunk, most)
-        precision: Floats = np.where(variance > self.floor * middle, told, prior)
+    def precision(self, variance: Floats, factor: float, prior: float, most: float) -> Floats:
+        """Precisions from variances, times a factor; with a rank, half of the covariance is diagonal."""
+        positive = variance[variance > 0]
+        median = float(np.median(positive)) if len(positive) else 0.0
+        shrunken = np.maximum((1 - self.shrink) * variance + self.shrink * median, 1e-300)
+        data = np.minimum((2 if self.rank else 1) * factor / shrunken, most)
+        precision: Floats = np.where(variance > self.floor * median, data, prior)
         return precision
 
 
 @final
 @dataclass(frozen=True)
 class Curvature(PosteriorRecipe):
-    """Laplace: precisions from the Gauss-Newton diagonal, which add up over clients whatever their learning rates.
+    """Laplace: precisions from the Gauss-Newton diagonal, which add over clients whatever their learning rates.
 
-    Without `training` all clients look from the shared weights: sums are then exactly those of the pooled records, and
-    rounds of it end in the pooled Laplace approximation. With it each client moves to its own optimum first.
+    Parameters
+    ----------
+    training
+        With None, all clients evaluate the curvature at the shared weights: sums are then exactly those of the pooled
+        records, and several rounds converge to the pooled Laplace approximation. With a training, each client first
+        moves to its own optimum.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.training.posterior import Curvature
+    >>> fc.methods.FLSWAG(fc.training.SoftmaxRegression(4, 3), Curvature(), rounds=3).recipe
+    Curvature(training=None)
     """
 
     training: LocalTraining | None = None
@@ -125,7 +174,6 @@ class Curvature(PosteriorRecipe):
         self, network: Network, weights: Floats, inputs: Array, labels: Ints, *,
         prior: float, most: float, rng: np.random.Generator,
     ) -> LocalGaussian:  # fmt: skip
-        """Look at the curvature where the client stands."""
         if self.training is not None:
             training = replace(self.training, decay=prior / len(labels))
             found = training.train(network, weights, inputs, labels, rng)
@@ -133,21 +181,22 @@ class Curvature(PosteriorRecipe):
             return LocalGaussian.around(found.weights.astype(np.float64) - weights, precision)
         session = network.session(weights)
         precision = np.minimum(session.curvature(inputs) + prior, most)
-        pull = -len(labels) * _mean_gradient(session, inputs, labels) - prior * weights
-        return LocalGaussian(precision, np.zeros((len(weights), 0)), pull / np.maximum(precision, 1e-300), pull)
+        information = -len(labels) * _mean_gradient(session, inputs, labels) - prior * weights
+        offset = information / np.maximum(precision, 1e-300)
+        return LocalGaussian(precision, np.zeros((len(weights), 0)), offset, information)
 
 
 def _mean_gradient(session: Session, inputs: Array, labels: Ints) -> Floats:
-    """Average the gradient over all records, some at a time."""
+    """Mean gradient over all records, computed in batches."""
     total = np.zeros(1)
-    for at in range(0, len(labels), 1024):
-        part = slice(at, at + 1024)
+    for at in range(0, len(labels), BATCH):
+        part = slice(at, at + BATCH)
         total = total + session.gradient(inputs[part], labels[part]) * len(labels[part])
     return total / len(labels)
 
 
 def woodbury(precision: Floats, deviations: Floats) -> Floats:
-    """Give V with (diag(1/e) + D D^T / (2 (R - 1)))^-1 = diag(e) - V V^T, (size, R); nothing of size x size is made."""
+    """The V of (diag(1/e) + D D^T / (2 (R - 1)))^-1 = diag(e) - V V^T, shape (size, R), for deviations D."""
     a = deviations / np.sqrt(2 * (deviations.shape[1] - 1))
     scaled = precision[:, None] * a
     inner = np.linalg.cholesky(np.eye(a.shape[1]) + a.T @ scaled)
@@ -155,45 +204,45 @@ def woodbury(precision: Floats, deviations: Floats) -> Floats:
     return factors
 
 
-def solved(precision: Floats, factors: Floats, pull: Floats) -> Floats:
-    """Solve (diag(e) - V V^T) x = h, (size,)."""
-    x: Floats = pull / precision
+def solved(precision: Floats, factors: Floats, information: Floats) -> Floats:
+    """Solution x of (diag(e) - V V^T) x = h, shape (size,)."""
+    x: Floats = information / precision
     if factors.shape[1]:
         x = x + (factors @ np.linalg.solve(core(precision, factors), factors.T @ x)) / precision
     return x
 
 
 def core(precision: Floats, factors: Floats) -> Floats:
-    """Give I - V^T diag(1/e) V, lifted to be positive whatever noise or rounding did, (rank, rank)."""
+    """I - V^T diag(1/e) V, shape (rank, rank), with eigenvalues raised above zero whatever noise or rounding did."""
     small = np.eye(factors.shape[1]) - factors.T @ (factors / precision[:, None])
     values, vectors = np.linalg.eigh((small + small.T) / 2)
-    lifted: Floats = (vectors * np.clip(values, 1e-9, 1.0)) @ vectors.T
-    return lifted
+    raised: Floats = (vectors * np.clip(values, 1e-9, 1.0)) @ vectors.T
+    return raised
 
 
 def product(gaussians: Sequence[LocalGaussian]) -> LocalGaussian:
-    """Multiply Gaussians about one point whose factors may be seen: their factors stand side by side."""
+    """Product of Gaussians around one point; their factors are concatenated, so each must be known."""
     precision = np.sum([each.precision for each in gaussians], axis=0)
     factors = np.concatenate([each.factors for each in gaussians], axis=1)
-    pull = np.sum([each.pull for each in gaussians], axis=0)
-    return LocalGaussian(precision, factors, solved(precision, factors, pull), pull)
+    information = np.sum([each.information for each in gaussians], axis=0)
+    return LocalGaussian(precision, factors, solved(precision, factors, information), information)
 
 
 def probes(size: int, width: int, seed: int) -> Floats:
-    """Draw the public directions along which clients tell their low-rank parts, (size, width), each about length 1."""
+    """Public random directions of about unit length, (size, width), to which clients apply their low-rank parts."""
     return np.random.default_rng(seed).normal(0, 1 / np.sqrt(size), (size, width))
 
 
 def from_sketch(sketch: Floats, directions: Floats) -> Floats:
-    """Find V with V V^T = A from A applied to directions (Nystroem), (size, width).
+    """The V of V V^T = A, shape (size, width), from A applied to directions (Nystroem approximation).
 
-    It is exact when the directions are at least as many as A's rank, and never more than A otherwise, so a precision
-    that it is taken from stays positive.
+    It is exact if there are at least as many directions as A's rank, and never exceeds A otherwise, so a precision that
+    it is subtracted from stays positive.
     """
     if not sketch.shape[1]:
         return sketch
     inner = directions.T @ sketch
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-    kept = values > 1e-10 * max(values[-1], 1e-300)
-    factors: Floats = sketch @ (vectors[:, kept] / np.sqrt(values[kept]))
+    positive = values > 1e-10 * max(values[-1], 1e-300)
+    factors: Floats = sketch @ (vectors[:, positive] / np.sqrt(values[positive]))
     return factors

@@ -1,6 +1,6 @@
-"""Networks of the `torch` extra, by name: the modules themselves are built where they are used.
+"""Networks of the `torch` extra. Each names a module, which is built where it is used.
 
-A head that counts by direction only: the normalised classifier, trained as such.
+`OwnNetwork` names a module of your own, and `UnitHead` gives any of them a normalised classifier as its last layer.
 """
 
 from __future__ import annotations
@@ -12,48 +12,43 @@ from functools import lru_cache
 from typing import Any, final
 
 from fedcalib.errors import InputError
-from fedcalib.training.network import Layout, Network, Session
+from fedcalib.training.network import Network, Session, WeightLayout
 from fedcalib.types import Floats
 
 
 @dataclass(frozen=True)
 class TorchNetwork(Network):
-    """A network whose module torch builds; floating weights and running averages make up its vector."""
+    """A network whose module torch builds; its vector holds the parameters and then floating-point buffers."""
 
     @abstractmethod
     def build(self) -> Any:
-        """Make the torch module, with fresh weights."""
+        """The torch module, with new weights."""
 
     def start(self, seed: int) -> Floats:
-        """Draw the module's own initial weights."""
         from fedcalib.training.torch_session import initial_weights
 
         return initial_weights(self.build, seed)
 
     def session(self, weights: Floats) -> Session:
-        """Put the module to work."""
         from fedcalib.training.torch_session import TorchSession
 
         return TorchSession(self.build(), weights)
 
     @property
     def outputs(self) -> int:
-        """Count what the module's last linear layer puts out."""
         return _shape(self).outputs
 
     @property
     def trainable(self) -> int:
-        """Count the module's parameters."""
         return _shape(self).trainable
 
     @property
     def head(self) -> tuple[slice, slice]:
-        """Find the module's last linear layer."""
         return _shape(self).matrix, _shape(self).shift
 
 
 @lru_cache(maxsize=32)
-def _shape(network: TorchNetwork) -> Layout:
+def _shape(network: TorchNetwork) -> WeightLayout:
     from fedcalib.training.torch_session import layout
 
     return layout(network.build())
@@ -62,7 +57,25 @@ def _shape(network: TorchNetwork) -> Layout:
 @final
 @dataclass(frozen=True)
 class ConvNet(TorchNetwork):
-    """Two convolutions, each followed by pooling, and one linear layer: the simple CNN of the literature."""
+    """Two convolutions, each followed by pooling, and one linear layer: the simple CNN of the literature.
+
+    Parameters
+    ----------
+    side
+        Height and width of the images, in pixels.
+    channels
+        Channels per pixel.
+    classes
+        Number of classes.
+    width
+        Filters of the first convolution; the second has twice as many.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.training.ConvNet(side=32, channels=3)
+    ConvNet(side=32, channels=3, classes=10, width=16)
+    """
 
     side: int = 28
     channels: int = 1
@@ -70,7 +83,6 @@ class ConvNet(TorchNetwork):
     width: int = 16
 
     def build(self) -> Any:
-        """Make the module."""
         from fedcalib.training.torch_session import conv_net
 
         return conv_net(self.side, self.channels, self.classes, self.width)
@@ -79,14 +91,29 @@ class ConvNet(TorchNetwork):
 @final
 @dataclass(frozen=True)
 class LeNet5(TorchNetwork):
-    """LeNet-5 with rectified units and max pooling; its last layer is fed 84 features."""
+    """LeNet-5 with rectified units and max pooling; its last layer has 84 features as inputs.
+
+    Parameters
+    ----------
+    side
+        Height and width of the images, in pixels.
+    channels
+        Channels per pixel.
+    classes
+        Number of classes.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.training.LeNet5(classes=62)
+    LeNet5(side=28, channels=1, classes=62)
+    """
 
     side: int = 28
     channels: int = 1
     classes: int = 10
 
     def build(self) -> Any:
-        """Make the module."""
         from fedcalib.training.torch_session import lenet5
 
         return lenet5(self.side, self.channels, self.classes)
@@ -95,14 +122,29 @@ class LeNet5(TorchNetwork):
 @final
 @dataclass(frozen=True)
 class ResNet18(TorchNetwork):
-    """ResNet-18 for small images; groups are normalised instead of batches, which label skew would bias."""
+    """ResNet-18 for small images, with group instead of batch normalisation, which label skew would bias.
+
+    Parameters
+    ----------
+    channels
+        Channels per pixel.
+    classes
+        Number of classes.
+    width
+        Filters of the first convolution.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.training.ResNet18(width=16)
+    ResNet18(channels=3, classes=10, width=16)
+    """
 
     channels: int = 3
     classes: int = 10
     width: int = 64
 
     def build(self) -> Any:
-        """Make the module."""
         from fedcalib.training.torch_session import ResNet
 
         return ResNet(self.channels, self.classes, self.width)
@@ -111,7 +153,25 @@ class ResNet18(TorchNetwork):
 @final
 @dataclass(frozen=True)
 class CharLSTM(TorchNetwork):
-    """An LSTM that reads characters, numbered, and scores which comes next."""
+    """An LSTM that reads numbered characters and predicts the next one.
+
+    Parameters
+    ----------
+    characters
+        How many different characters there are.
+    embedding
+        Numbers per character.
+    hidden
+        Size of the hidden state.
+    layers
+        Layers of the LSTM.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.training.CharLSTM(characters=60)
+    CharLSTM(characters=60, embedding=8, hidden=128, layers=2)
+    """
 
     characters: int = 80
     embedding: int = 8
@@ -119,7 +179,6 @@ class CharLSTM(TorchNetwork):
     layers: int = 2
 
     def build(self) -> Any:
-        """Make the module."""
         from fedcalib.training.torch_session import NextCharacter
 
         return NextCharacter(self.characters, self.embedding, self.hidden, self.layers)
@@ -130,15 +189,26 @@ class CharLSTM(TorchNetwork):
 class OwnNetwork(TorchNetwork):
     """A torch module of your own, by the name under which each site has registered it.
 
-    Say `fedcalib.registry.register(MyModule)` at the server and at every site, then `OwnNetwork("MyModule")`.
-    `options` are passed to the module.
+    Call `fedcalib.registry.register(MyModule)` at the server and at every site first.
+
+    Parameters
+    ----------
+    name
+        Name of the module's class.
+    options
+        Arguments of the module.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.training.OwnNetwork("MyModule", {"hidden": 32})
+    OwnNetwork(name='MyModule', options={'hidden': 32})
     """
 
     name: str
     options: Mapping[str, float | int | str] = field(default_factory=dict, hash=False)
 
     def build(self) -> Any:
-        """Look the module up in this process's registry."""
         import torch
 
         from fedcalib.registry import lookup
@@ -152,15 +222,25 @@ class OwnNetwork(TorchNetwork):
 @final
 @dataclass(frozen=True)
 class UnitHead(TorchNetwork):
-    """Another network whose last linear layer divides each class's weights by their length and has no shift.
+    """A network whose last linear layer divides each class's weights by their length and has no shift.
 
-    Label skew lengthens the weights of the classes that a client holds; here length has no effect, in training either.
+    Label skew lengthens the weights of the classes that a client has; here length has no effect, in training either.
+
+    Parameters
+    ----------
+    network
+        The network whose last layer is replaced.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.training.UnitHead(fc.training.LeNet5()).unit
+    True
     """
 
     network: TorchNetwork
 
     def build(self) -> Any:
-        """Put the normalising layer in the place of the last linear one."""
         from fedcalib.training.torch_session import UnitLinear, last_linear
 
         module = self.network.build()
@@ -173,5 +253,4 @@ class UnitHead(TorchNetwork):
 
     @property
     def unit(self) -> bool:
-        """Say that only directions count."""
         return True

@@ -1,6 +1,6 @@
-"""The torch modules behind the networks; imported only when one is built.
+"""The torch modules of the networks, and sessions with them. Imported only when a network is built.
 
-A torch module at work on a vector of weights: parameters and gradients are views into numpy arrays.
+In a `TorchSession`, the parameters and gradients of a module are views into numpy vectors.
 """
 
 from __future__ import annotations
@@ -13,37 +13,34 @@ import torch
 from torch import nn
 
 from fedcalib.errors import InputError
-from fedcalib.training.network import Layout, Session, in_batches
+from fedcalib.training.network import Session, WeightLayout, in_batches
 from fedcalib.types import Array, Floats, Ints
 
 
 @final
 class _ChannelsLast(nn.Module):  # type: ignore[misc]  # torch is not looked into
-    """Lay each pixel's channels side by side in memory: with 16 of them, convolution and pooling are faster so."""
+    """Store each pixel's channels side by side: with 16 of them, this makes convolution and pooling faster."""
 
     def forward(self, x: Any) -> Any:
-        """Lay out anew; values and shape stay."""
         return x.contiguous(memory_format=torch.channels_last)
 
 
 def conv_net(side: int, channels: int, classes: int, width: int) -> Any:
-    """Two convolutions and one linear layer."""
-    left = ((side - 4) // 2 - 4) // 2
+    remaining = ((side - 4) // 2 - 4) // 2
     return nn.Sequential(
-        _ChannelsLast(),  # the maximum first, then the rectifier: the same values, a quarter of the work
+        _ChannelsLast(),  # pooling before the rectifier: the same values with a quarter of the work
         nn.Conv2d(channels, width, 5), nn.MaxPool2d(2), nn.ReLU(),
         nn.Conv2d(width, 2 * width, 5), nn.MaxPool2d(2), nn.ReLU(),
-        nn.Flatten(), nn.Linear(2 * width * left * left, classes),
+        nn.Flatten(), nn.Linear(2 * width * remaining * remaining, classes),
     )  # fmt: skip
 
 
 def lenet5(side: int, channels: int, classes: int) -> Any:
-    """Two convolutions and three linear layers."""
-    left = (side // 2 - 4) // 2
+    remaining = (side // 2 - 4) // 2
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(16 * left * left, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+        nn.Flatten(), nn.Linear(16 * remaining * remaining, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
         nn.Linear(84, classes),
     )  # fmt: skip
 
@@ -54,7 +51,7 @@ def _normalised(width: int) -> Any:
 
 @final
 class _Residual(nn.Module):  # type: ignore[misc]  # torch is not looked into
-    """Two convolutions beside a shortcut."""
+    """Two convolutions, with a shortcut."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
@@ -67,7 +64,6 @@ class _Residual(nn.Module):  # type: ignore[misc]  # torch is not looked into
         self.shortcut = nn.Sequential(*short)
 
     def forward(self, x: Any) -> Any:
-        """Add the two."""
         return torch.relu(self.path(x) + self.shortcut(x))
 
 
@@ -88,7 +84,6 @@ class ResNet(nn.Module):  # type: ignore[misc]  # torch is not looked into
         self.head = nn.Linear(inside, classes)
 
     def forward(self, x: Any) -> Any:
-        """Score images."""
         return self.head(self.body(x))
 
 
@@ -103,50 +98,45 @@ class NextCharacter(nn.Module):  # type: ignore[misc]  # torch is not looked int
         self.head = nn.Linear(hidden, characters)
 
     def forward(self, x: Any) -> Any:
-        """Score the next character."""
         states, _ = self.lstm(self.embed(x))
         return self.head(states[:, -1])
 
 
 @final
 class UnitLinear(nn.Linear):  # type: ignore[misc]  # torch is not looked into
-    """A linear layer whose rows have length one and that shifts nothing."""
+    """A linear layer without shift, whose rows are divided by their lengths."""
 
     def __init__(self, like: Any) -> None:
         super().__init__(like.in_features, like.out_features, bias=False)
 
     def forward(self, x: Any) -> Any:
-        """Multiply with the rows' directions."""
         return nn.functional.linear(x, nn.functional.normalize(self.weight, eps=1e-30))
 
 
 def tensors(module: Any) -> list[tuple[str, Any]]:
-    """List what makes up the vector: parameters first, then floating buffers such as running averages."""
+    """The parts of the weight vector: parameters first, then floating-point buffers such as running averages."""
     buffers = [(name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point()]
     return [*module.named_parameters(), *buffers]
 
 
 def initial_weights(build: Callable[[], Any], seed: int) -> Floats:
-    """Draw a module's own initial weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = build()
     return np.concatenate([tensor.detach().numpy().reshape(-1) for _, tensor in tensors(module)]).astype(np.float32)
 
 
-def layout(module: Any) -> Layout:
-    """Count the parameters, and say where the last linear layer's matrix and shift lie."""
+def layout(module: Any) -> WeightLayout:
     _, head = last_linear(module)
-    places, at = {}, 0
+    ranges, at = {}, 0
     for _, parameter in module.named_parameters():
-        places[id(parameter)] = (at, at + parameter.numel())
+        ranges[id(parameter)] = (at, at + parameter.numel())
         at += parameter.numel()
-    shift = (at, at) if head.bias is None else places[id(head.bias)]
-    return Layout(head.out_features, at, slice(*places[id(head.weight)]), slice(*shift))
+    shift = (at, at) if head.bias is None else ranges[id(head.bias)]
+    return WeightLayout(head.out_features, at, slice(*ranges[id(head.weight)]), slice(*shift))
 
 
 def last_linear(module: Any) -> tuple[str, Any]:
-    """Find the last linear layer of a module."""
     found = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear)]
     if not found:
         raise InputError("Expected a module that ends in a linear layer, found none.")
@@ -155,41 +145,38 @@ def last_linear(module: Any) -> tuple[str, Any]:
 
 @final
 class TorchSession(Session):
-    """A module whose parameters lie in one numpy vector."""
+    """A module whose parameters are views into one numpy vector."""
 
     def __init__(self, module: Any, weights: Floats) -> None:
         self.weights = np.array(weights, dtype=np.float32)
-        self._module, self._slope, at = module, np.zeros_like(self.weights), 0
-        held = tensors(module)
-        if sum(tensor.numel() for _, tensor in held) != len(self.weights):
+        self._module, self._gradient, at = module, np.zeros_like(self.weights), 0
+        parts = tensors(module)
+        if sum(tensor.numel() for _, tensor in parts) != len(self.weights):
             raise InputError(f"Expected as many weights as the network has, found {len(self.weights)}.")
-        for _, tensor in held:
-            place = slice(at, at + tensor.numel())
-            tensor.data = torch.from_numpy(self.weights[place]).view(tensor.shape)
+        for _, tensor in parts:
+            part = slice(at, at + tensor.numel())
+            tensor.data = torch.from_numpy(self.weights[part]).view(tensor.shape)
             if isinstance(tensor, nn.Parameter):
-                tensor.grad = torch.from_numpy(self._slope[place]).view(tensor.shape)
+                tensor.grad = torch.from_numpy(self._gradient[part]).view(tensor.shape)
             at += tensor.numel()
 
     def gradient(self, inputs: Array, labels: Ints) -> Floats:
-        """Let torch differentiate."""
         self._module.train()
-        self._slope[:] = 0
+        self._gradient[:] = 0
         loss = nn.functional.cross_entropy(self._module(as_tensor(inputs)), torch.from_numpy(np.asarray(labels)))
         loss.backward()  # adds into the views
-        return self._slope
+        return self._gradient
 
     def logits(self, inputs: Array) -> Floats:
-        """Score in evaluation mode: no dropout, running averages in batch normalisation."""
+        """Logits in evaluation mode: no dropout, and running averages in batch normalisation."""
         self._module.eval()
         with torch.no_grad():
             return in_batches(inputs, lambda batch: self._module(as_tensor(batch)).numpy())
 
     def features(self, inputs: Array) -> Floats:
-        """Give what flows into the last linear layer."""
         return self.scores(inputs)[1]
 
     def scores(self, inputs: Array) -> tuple[Floats, Floats]:
-        """Catch what flows into the last linear layer on the way."""
         caught: list[Any] = []
         hook = last_linear(self._module)[1].register_forward_pre_hook(lambda _, fed: caught.append(fed[0].numpy()))
         try:
@@ -199,7 +186,7 @@ class TorchSession(Session):
         return logits, np.concatenate(caught)
 
     def layers(self, inputs: Array) -> dict[str, Floats]:
-        """Give what each layer with weights puts out, flattened, by name."""
+        """Flattened outputs of each convolution and linear layer, by name."""
         caught: dict[str, list[Any]] = {}
         hooks = []
         for name, part in self._module.named_modules():
@@ -214,7 +201,7 @@ class TorchSession(Session):
         return {name: np.concatenate(parts) for name, parts in caught.items()}
 
     def curvature(self, inputs: Array) -> Floats:
-        """Differentiate each record's logits: sum over records and classes of p_j (g_j - sum_k p_k g_k)^2."""
+        """Sum over records and classes of p_j (g_j - sum_k p_k g_k)^2, where g_j is the gradient of logit j."""
         self._module.eval()
         total = np.zeros(len(self.weights))
         parameters = list(self._module.parameters())
@@ -228,13 +215,13 @@ class TorchSession(Session):
         return total
 
     def _row(self, logits: Any, j: int, parameters: list[Any]) -> Floats:
-        slopes = torch.autograd.grad(logits[j], parameters, retain_graph=True)
-        flat: Floats = torch.cat([slope.reshape(-1) for slope in slopes]).numpy().astype(np.float64)
+        gradients = torch.autograd.grad(logits[j], parameters, retain_graph=True)
+        flat: Floats = torch.cat([gradient.reshape(-1) for gradient in gradients]).numpy().astype(np.float64)
         return flat
 
 
 def as_tensor(inputs: Array) -> Any:
-    """Turn a column into what modules read: bytes become shares of 255 with a channel first, whole numbers tokens."""
+    """A column as a tensor: bytes are divided by 255, with channels first; whole numbers are tokens."""
     values = np.ascontiguousarray(inputs)
     if values.dtype == np.uint8:
         pixels = torch.from_numpy(values).float() / 255
