@@ -62,7 +62,7 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for kind, code in blocks(page):
         assert kind in KINDS, f"say what kind of block this is: {code[:60]!r}"
         if kind == "python":
-            exec(compile(code, str(page), "exec"), space)
+            exec(compile(code, str(page), "exec", dont_inherit=True), space)
         elif kind == "sh":
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", code], capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
