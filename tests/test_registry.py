@@ -234,7 +234,7 @@ def test_a_site_decodes_another_packages_types_only_if_its_policy_names_them(pac
     cautious = places(data, Policy(), tmp_path / "cautious")
     with pytest.raises(errors.TooFewClients):
         fc.run(method, cautious.runtime(), fc.DistributedDP(1.0))
-    reasons = [line["reason"] for line in cautious.sites["site-00"].notebook.log.lines() if "reason" in line]
+    reasons = [line["reason"] for line in cautious.sites["site-00"].journal.log.lines() if "reason" in line]
     assert reasons
     assert all("Expected a registered type, found 'PositiveCount'" in reason for reason in reasons)
     (tmp_path / "policy.toml").write_text('allow_types = ["PositiveCount"]\n')

@@ -52,7 +52,7 @@ def test_keys_are_private_signed_and_never_overwritten(keys: Path, capsys: pytes
 def test_insecurity_has_to_be_spelled_out(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = ["--state", tmp_path / "state", "--print"]
     assert run("server", "start", *state) == exits.USAGE
-    assert "--insecure has to be spelled out" in capsys.readouterr().err
+    assert "use --insecure to run without" in capsys.readouterr().err
     assert run("server", "start", "--insecure", *state) == exits.FINE
     assert "--insecure" in capsys.readouterr().out
     assert run("server", "start", "--keys", keys, *state) == exits.FINE
@@ -90,7 +90,7 @@ def test_a_job_is_previewed_against_the_policy(tmp_path: Path, capsys: pytest.Ca
     assert run("site", "preview", job, "--policy", tmp_path / "policy.toml", "--format", "json") == exits.FINE
     told = json.loads(capsys.readouterr().out)
     assert not told["allowed"]
-    assert "Expected epsilon up to 0.1 a run" in told["reason"] or "a query" in told["reason"]
+    assert "Expected epsilon up to 0.1 per run" in told["reason"] or "per query" in told["reason"]
 
 
 def test_the_default_policy_is_the_printed_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import fedcalib as fc
 from fedcalib import registry
 from fedcalib.accounting.spending import Spending
-from fedcalib.remote.journal import Notebook, OnDisk
+from fedcalib.remote.journal import DiskJournal, Journal
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.site import Site
@@ -28,12 +28,12 @@ def names(count: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class InMemory(Notebook):
+class InMemory(Journal):
     """A notebook that is forgotten with its process: nobody is to be protected here."""
 
     runs: dict[str, str] = field(default_factory=dict)
 
-    def alone(self) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Let everybody in."""
         return nullcontext()
 
@@ -91,8 +91,8 @@ def places(
     sites = {}
     for index, (name, identity) in enumerate(identities.items()):
         mine = federation.subset([k for k in range(len(federation)) if k * count // len(federation) == index])
-        notebook = InMemory() if folder is None else OnDisk(folder / name)
-        sites[name] = Site(identity, directory, lambda mine=mine: mine, policy, notebook)
+        journal = InMemory() if folder is None else DiskJournal(folder / name)
+        sites[name] = Site(identity, directory, lambda mine=mine: mine, policy, journal)
     return Places(sites, directory)
 
 

@@ -200,7 +200,7 @@ def test_a_server_that_dies_goes_on_and_nothing_is_spent_twice(stage: int, heard
     again = attempt(Mortal(short_lived(all_places), 1, False))  # recalled: a hello, and not one question
     assert value(again) == value(result)
     for site in all_places.sites.values():
-        spent = site.notebook.ledger.accounts()[0]
+        spent = site.journal.ledger.accounts()[0]
         assert float(spent.epsilon) <= 1.5
         assert float(spent.epsilon) == pytest.approx(1.0)
 
@@ -243,7 +243,7 @@ def test_a_full_disk_stops_the_answer_and_is_told(tmp_path: Path) -> None:
     runtime = Remote(broken, all_places.directory)
     with pytest.raises(TooFewClients, match="site-04' could not write to its disk, so it answered nothing"):
         fc.run(fc.FedBin(), runtime, fc.SecAgg())
-    lines = all_places.sites["site-04"].notebook.log.lines()
+    lines = all_places.sites["site-04"].journal.log.lines()
     assert [line["action"] for line in lines if line["outcome"] == "answered"] == ["hello", "begin", "shares"]
 
 
@@ -275,14 +275,14 @@ def test_a_step_that_is_asked_again_with_fresh_noise_is_paid_again(tmp_path: Pat
     all_places, attempt = asked_again(tmp_path, fc.DistributedDP(epsilon=1.0))
     assert attempt().privacy.epsilon == pytest.approx(2.0)
     for site in all_places.sites.values():
-        assert float(site.notebook.ledger.accounts()[0].epsilon) == pytest.approx(2.0)
+        assert float(site.journal.ledger.accounts()[0].epsilon) == pytest.approx(2.0)
 
 
 def test_an_exact_sum_that_was_confirmed_is_not_given_twice(tmp_path: Path) -> None:
     all_places, attempt = asked_again(tmp_path, fc.SecAgg())
-    with pytest.raises(TooFewClients, match="site-00' gave this sum once and cannot tell it from a trick"):
+    with pytest.raises(TooFewClients, match="site-00' answered this step before"):
         attempt()
-    reason = all_places.sites["site-00"].notebook.log.lines()[-1]["reason"]
+    reason = all_places.sites["site-00"].journal.log.lines()[-1]["reason"]
     assert "Two sums over different survivors can be subtracted" in reason
 
 
@@ -293,13 +293,13 @@ def test_a_lying_server_gets_no_second_roster(tmp_path: Path) -> None:
     fc.run(fc.FedBin(), runtime, fc.SecAgg(), participation=fc.Everyone(dropout=0.4))
     sums, outline = runtime._sums, runtime._outline
     sums._server = None
-    del runtime.station.seats["site-04"]
+    del runtime.connections.sites["site-04"]
     step = Step(
         outline.run, 0, 0, outline.queries[0], outline.mechanisms[0], outline.cohort, fc.Everyone(), fc.Secure()
     )
-    with pytest.raises(TooFewClients, match="met a message that the protocol does not allow"):
+    with pytest.raises(TooFewClients, match="received a message that the protocol does not allow"):
         runtime.total(step)
-    assert "answered under another roster" in all_places.sites["site-00"].notebook.log.lines()[-1]["reason"]
+    assert "answered under another roster" in all_places.sites["site-00"].journal.log.lines()[-1]["reason"]
 
 
 @pytest.mark.parametrize("colluders", [2, 3])

@@ -10,7 +10,7 @@ import pytest
 import fedcalib as fc
 from fedcalib.accounting.ledger import Ledger
 from fedcalib.deploy.job import Job
-from fedcalib.deploy.server import serve, teller
+from fedcalib.deploy.server import progress_log, serve
 from fedcalib.errors import TranscriptError
 from fedcalib.remote.runtime import Remote
 from tests.contract.subjects import federation
@@ -25,14 +25,14 @@ def test_a_job_ends_with_a_calibrator_and_a_report_and_asks_once(model: dict[str
     everybody = places(DATA, folder=tmp_path / "sites")
     meddler = Meddler(everybody.transport(), lambda site, action, reply: reply)
     out, folder = tmp_path / "out", tmp_path / "server" / job.key
-    runtime = Remote(meddler, everybody.directory, folder, 5, watch=teller(out / "progress.jsonl"))
+    runtime = Remote(meddler, everybody.directory, folder, 5, watch=progress_log(out / "progress.jsonl"))
     first = serve(job, runtime, folder, out)
     document = json.loads((out / "result.json").read_text())
     assert isinstance(fc.load(out / document["artifact"]), fc.Calibrator)
     assert "<html" in (out / document["report"]).read_text()
     assert document["privacy"]["epsilon"] == model.get("epsilon")
     stages = [json.loads(line)["stage"] for line in (out / "progress.jsonl").read_text().splitlines()]
-    assert stages[:3] == ["step 1 of 2 asked", "keys", "shares of keys"]
+    assert stages[:3] == ["step 1 of 2 sent", "keys", "shares of keys"]
     asked = len(meddler.heard)
     again = serve(job, Remote(meddler, everybody.directory, folder, 5), folder, out)
     assert [action for _, action in meddler.heard[asked:]] == ["hello"] * 5
@@ -40,14 +40,14 @@ def test_a_job_ends_with_a_calibrator_and_a_report_and_asks_once(model: dict[str
 
 
 def test_a_job_tells_auto_its_budget() -> None:
-    for_clients = Job("auto", "user", 300, classes=4, epsilon=2.0, delta=1e-5).asked()
+    for_clients = Job("auto", "user", 300, classes=4, epsilon=2.0, delta=1e-5).build_method()
     assert for_clients == fc.Auto(epsilon=2.0, unit="client")
-    assert Job("auto", "distributed", 300, classes=4, epsilon=2.0).asked() == fc.Auto(epsilon=2.0, unit="record")
-    assert Job("auto", "secagg", 300, classes=4).asked() == fc.Auto()
+    assert Job("auto", "distributed", 300, classes=4, epsilon=2.0).build_method() == fc.Auto(epsilon=2.0, unit="record")
+    assert Job("auto", "secagg", 300, classes=4).build_method() == fc.Auto()
     told = Job("auto", "user", 300, classes=4, epsilon=2.0, delta=1e-5, settings={"epsilon": 0.5})
-    assert told.asked() == fc.Auto(epsilon=0.5, unit="client")
+    assert told.build_method() == fc.Auto(epsilon=0.5, unit="client")
     measured = Job("auto", "local", 300, classes=4, epsilon=2.0, measure=True)
-    assert measured.asked() == fc.methods.FitAndMeasure(fc.Auto(epsilon=1.0, unit="record", alone="record"))
+    assert measured.build_method() == fc.methods.FitAndMeasure(fc.Auto(epsilon=1.0, unit="record", alone="record"))
 
 
 def test_progress_tells_what_is_left_of_the_budget(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def refusal(all_places: Places, method: fc.Method, privacy: fc.privacy.Privacy, 
 
 def words(all_places: Places) -> list[str]:
     """What the first site's log says that it refused."""
-    lines = all_places.sites["site-00"].notebook.log.lines()
+    lines = all_places.sites["site-00"].journal.log.lines()
     return [f"{line['word']}: {line['reason']}" for line in lines if line["outcome"] == "refused"]
 
 
@@ -56,7 +56,7 @@ def test_an_unregistered_query_is_not_even_read(tmp_path: Path) -> None:
     )
     text = write(Begin(replace(outline, queries=(Nosy(),)), ""))
     assert read(site.handle("begin", text), Refused).reason == "malformed"
-    assert "Expected a registered type, found 'Nosy'" in site.notebook.log.lines()[-1]["reason"]
+    assert "Expected a registered type, found 'Nosy'" in site.journal.log.lines()[-1]["reason"]
 
 
 def test_a_query_that_is_not_on_the_list_is_refused(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_mechanism_that_is_not_on_the_list_is_refused(tmp_path: Path) -> None:
 def test_an_epsilon_above_policy_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
     all_places = places(DATA, Policy(epsilon_a_run=0.5, epsilon_a_query=0.5), tmp_path)
     said = refusal(all_places, fc.FedBin(), fc.DistributedDP(1.0))
-    assert "Site 'site-00' allows a smaller epsilon only; ask for less" in said
+    assert "Site 'site-00' allows a smaller epsilon only; spend less" in said
     assert not (tmp_path / "site-00" / "ledger.db").exists()
     fc.run(fc.FedBin(), all_places.runtime(), fc.DistributedDP(0.5))
 
@@ -102,7 +102,7 @@ def test_a_small_cohort_is_refused(tmp_path: Path) -> None:
 def test_too_few_records_are_not_told_to_the_server(tmp_path: Path) -> None:
     all_places = places(DATA, Policy(fewest_records=100_000), tmp_path)
     said = refusal(all_places, fc.FedBin(), fc.SecAgg())
-    assert "declined for a reason that its own log tells" in said
+    assert "declined for a reason that is in its own log" in said
     assert "100000 records" in words(all_places)[0]
 
 
@@ -125,7 +125,7 @@ def test_plain_reports_are_given_once_and_paid_once(tmp_path: Path) -> None:
     texts = [site.handle("ask", write(Question("run", 0, n, plan.queries[0], (), ""))) for n in range(3)]
     assert isinstance(read_reply(texts[0], Share), Share)
     assert len(set(texts)) == 1
-    assert float(site.notebook.ledger.accounts()[0].epsilon) == pytest.approx(1.0)
+    assert float(site.journal.ledger.accounts()[0].epsilon) == pytest.approx(1.0)
     changed = replace(plan.queries[0], bins=plan.queries[0].bins + 1)
     assert read(site.handle("ask", write(Question("run", 0, 0, changed, (), ""))), Refused).reason == "query"
 
@@ -147,7 +147,7 @@ def test_a_run_may_not_change_after_it_was_agreed(tmp_path: Path) -> None:
     for epsilon, outcome in ((0.5, "answered"), (0.9, "refused")):
         mechanism = fc.SourceLaplace(epsilon).mechanism(plan.queries[0], plan, cohort, fc.Everyone())
         site.handle("begin", write(Begin(Outline("run", plan.queries, (mechanism,), cohort, fc.Everyone()), "")))
-        assert site.notebook.log.lines()[-1]["outcome"] == outcome
+        assert site.journal.log.lines()[-1]["outcome"] == outcome
 
 
 @pytest.mark.parametrize("edit", ["change", "drop", "swap", "add", "cut"])
@@ -155,7 +155,7 @@ def test_an_edited_log_is_found_out(edit: str, tmp_path: Path) -> None:
     all_places = places(DATA, Policy(), tmp_path)
     refusal(all_places, fc.FedBin(), fc.Open())
     fc.run(fc.FedBin(), all_places.runtime(), fc.SecAgg())
-    log = all_places.sites["site-00"].notebook.log
+    log = all_places.sites["site-00"].journal.log
     head = log.verify()
     lines = log.path.read_text().splitlines()
     assert len(lines) > 4
@@ -178,7 +178,7 @@ def test_errors_carry_no_data(tmp_path: Path) -> None:
     all_places = places(DATA, Policy(), tmp_path)
     site = replace(all_places.sites["site-00"], load=broken)
     assert "4711" not in site.handle("hello", "")
-    assert "4711" not in json.dumps(site.notebook.log.lines())
+    assert "4711" not in json.dumps(site.journal.log.lines())
     assert read(site.handle("hello", ""), Refused).reason == "failed"
 
 
@@ -209,7 +209,7 @@ def test_an_overflow_is_refused_before_anything_leaves(tmp_path: Path) -> None:
     runtime = all_places.runtime()
     cohort = fc.Everyone().cohort(5)
     runtime.prepare(Outline("run", (query,), (huge,), cohort, fc.Everyone()))
-    with pytest.raises(TooFewClients, match="declined for a reason that its own log tells"):
+    with pytest.raises(TooFewClients, match="declined for a reason that is in its own log"):
         runtime.total(Step("run", 0, 0, query, huge, cohort, fc.Everyone(), fc.Secure()))
     assert "Expected sums below 2^62 grid steps" in words(all_places)[0]
     assert '"answered": []' in next((tmp_path / "site-00" / "runs").glob("*.json")).read_text()

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from fedcalib.cli.voice import Voice
 from fedcalib.deploy import commands as deployment
-from fedcalib.deploy.commands import call, replace_by, stated_keys
+from fedcalib.deploy.commands import call, check_keys, exec_command
 from fedcalib.workflows.documents import TextTable
 
 
@@ -56,9 +56,9 @@ def start(
     show: Show = False,
 ) -> None:
     """Start the server (a Flower SuperLink) with TLS and node authentication."""
-    folder = stated_keys(keys, insecure)
+    folder = check_keys(keys, insecure)
     link = deployment.Link(host, port, None if folder is None else folder / "ca.crt")
-    replace_by(deployment.superlink(link, folder, state), show)
+    exec_command(deployment.superlink(link, folder, state), show)
 
 
 @app.command()

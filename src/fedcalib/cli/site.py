@@ -12,7 +12,7 @@ from typer import Argument, Option
 from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
 from fedcalib.deploy import commands as deployment
-from fedcalib.deploy.commands import replace_by, stated_keys
+from fedcalib.deploy.commands import check_keys, exec_command
 from fedcalib.errors import InputError, PolicyError
 from fedcalib.remote.journal import AuditLog
 from fedcalib.remote.policy import Policy
@@ -55,10 +55,10 @@ def start(
     keyed = {name: keys / f"{name}.json" for name in ("identity", "directory")}
     node = {name: str(path.resolve()) for name, path in {**places, **keyed}.items() if path is not None}
     node |= {name: column for name, column in columns.items() if column is not None}
-    stated_keys(None if insecure else keys, insecure)
+    check_keys(None if insecure else keys, insecure)
     link = _link(server, None if insecure else keys / "ca.crt")
     key = None if insecure else keys / "node"
-    replace_by(deployment.supernode(link, port, node, key, state / "node", trusted=trusted), show)
+    exec_command(deployment.supernode(link, port, node, key, state / "node", trusted=trusted), show)
 
 
 @app.command()

@@ -18,7 +18,7 @@ from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
 from fedcalib.data import Columns, expand, read_checked
 from fedcalib.deploy import commands as deployment
-from fedcalib.deploy.commands import call, stated_keys
+from fedcalib.deploy.commands import call, check_keys
 from fedcalib.deploy.job import Job
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.loop import Result, run
@@ -84,7 +84,7 @@ def submit(
     """Run a job on the sites of a federation; run it again to go on where it stopped. Runs where the server runs."""
     voice = Voice(format_ is options.Format.JSON)
     asked = Job.read(job)
-    folder = stated_keys(keys, insecure)
+    folder = check_keys(keys, insecure)
     known = directory or (folder / "directory.json" if folder else None)
     if known is None:
         raise InputError("Expected --directory FILE with the sites' identity keys, found none.")

@@ -1,4 +1,4 @@
-"""Keys and certificates for a pilot: one authority, one server, and two keys a site.
+"""Keys and certificates for a pilot: one authority, one server, and two keys per site.
 
 The node key lets a site's SuperNode into the federation; the identity key signs for the site in secure aggregation. In
 a consortium each site makes its own two and sends only the public halves; here one command makes all of them.
@@ -17,15 +17,17 @@ from fedcalib.errors import InputError
 from fedcalib.remote.config import write_identity
 from fedcalib.secagg import Directory, SigningIdentity
 
-_DAYS: Final = 365
+_VALID_DAYS: Final = 365
 
 
 def make(folder: Path, sites: Sequence[str], hosts: Sequence[str]) -> dict[str, Path]:
     """Write a certificate authority, a server certificate for some hosts, and the keys of each site."""
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"Expected a new or empty folder for keys, found {folder}; keys are never overwritten.")
+        raise InputError(
+            f"Expected a new or empty folder for keys, found {folder}; keys are never overwritten, so name another one."
+        )
     if not sites or len(set(sites)) != len(sites) or any("/" in site or site.startswith(".") for site in sites):
-        raise InputError("Expected different site names that can be names of folders.")
+        raise InputError("Expected different site names that can be folder names; leave out slashes and leading dots.")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     written = _tls(folder, hosts)
     identities = {site: SigningIdentity(site) for site in sites}
@@ -68,7 +70,7 @@ def _certificate(name: str, key: Any, signer: Any, issuer: Any, hosts: Sequence[
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=_DAYS))
+        .not_valid_after(now + timedelta(days=_VALID_DAYS))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
@@ -105,7 +107,7 @@ def _host(host: str) -> Any:
 
 
 def _node_key(place: Path) -> None:
-    """Make the key pair by which Flower admits a node: OpenSSH, on the curve P-384."""
+    """Write the key pair by which Flower admits a node: OpenSSH, on the curve P-384."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -1,7 +1,4 @@
-"""The Flower commands behind a deployed federation: what our own commands print and run.
-
-How our commands print, run and become those of Flower.
-"""
+"""The Flower commands behind a deployed federation: how fedcalib's commands build, print and run them."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ from fedcalib.deploy.job import Job
 from fedcalib.errors import InputError
 
 CONNECTION: Final = "fedcalib"
-_QUIET: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+_NO_TELEMETRY: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @final
 @dataclass(frozen=True)
 class Link:
-    """Where the server is, and the certificate that it is known by; None only when insecurity was spelled out."""
+    """The address of the server, and the certificate of its authority; None only with --insecure."""
 
     host: str
     port: int
@@ -34,14 +31,13 @@ class Link:
 
     @property
     def address(self) -> str:
-        """Give host and port."""
         return f"{self.host}:{self.port}"
 
 
 @final
 @dataclass(frozen=True)
 class Command:
-    """A command of Flower, with what it needs to find in its environment."""
+    """A command of Flower, with the environment variables that it needs."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
@@ -53,13 +49,13 @@ class Command:
 
     @property
     def whole_environment(self) -> dict[str, str]:
-        """Add this process's own environment, with our programs found first."""
+        """This process's environment and the command's own; programs beside Python are found first."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        return {**os.environ, **_QUIET, "PATH": path, **self.environment}
+        return {**os.environ, **_NO_TELEMETRY, "PATH": path, **self.environment}
 
 
 def superlink(link: Link, keys: Path | None, state: Path) -> Command:
-    """Start the server: TLS and node authentication, unless there are no keys."""
+    """The command that starts the server, with TLS and node authentication unless there are no keys."""
     words = ["--host", link.host, "--port", str(link.port), "--disable-runtime-dependency-installation"]
     words += ["--database", str((state / "superlink.db").resolve())]
     return _command("flower-superlink", [*words, *(["--insecure"] if keys is None else _server_tls(keys))], state)
@@ -68,7 +64,7 @@ def superlink(link: Link, keys: Path | None, state: Path) -> Command:
 def _server_tls(keys: Path) -> list[str]:
     files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.pem", "--ssl-keyfile": "server.key"}
     return [
-        *(word for flag, name in files.items() for word in (flag, str(_there(keys / name)))),
+        *(word for flag, name in files.items() for word in (flag, str(_existing(keys / name)))),
         "--enable-supernode-auth",
     ]
 
@@ -76,26 +72,26 @@ def _server_tls(keys: Path) -> list[str]:
 def supernode(
     link: Link, port: int, node: Mapping[str, str], key: Path | None, home: Path, *, trusted: Path | None = None
 ) -> Command:
-    """Start a site's node: it connects to the server, and needs no port that the outside can reach.
+    """The command that starts a site's node, which connects to the server and needs no port open to the outside.
 
     With `trusted`, Flower's list of publishers, the node runs only apps that one of them has signed.
     """
     words = ["--superlink", link.address, "--port", str(port), "--node-config", _pairs(node)]
-    words += [] if trusted is None else ["--trusted-entities", str(_there(trusted))]
+    words += [] if trusted is None else ["--trusted-entities", str(_existing(trusted))]
     if link.authority is None or key is None:
         return _command("flower-supernode", [*words, "--insecure"], home)
-    trust = ["--root-certificates", str(_there(link.authority)), "--auth-supernode-private-key", str(_there(key))]
+    trust = ["--root-certificates", str(_existing(link.authority)), "--auth-supernode-private-key", str(_existing(key))]
     return _command("flower-supernode", [*words, *trust], home)
 
 
 def admit(link: Link, public: Path, home: Path) -> Command:
-    """Let a site's node in, by its public key."""
+    """The command that registers a site's node by its public key."""
     connect(link, home)
-    return _command("flwr", ["supernode", "register", str(_there(public)), CONNECTION], home)
+    return _command("flwr", ["supernode", "register", str(_existing(public)), CONNECTION], home)
 
 
 def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Command:
-    """Hand a job to the server."""
+    """The command that submits a job to the server."""
     connect(link, home)
     settings = _pairs({"job": job.pack(), **places})
     return _command(
@@ -104,7 +100,7 @@ def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Comma
 
 
 def connect(link: Link, home: Path) -> None:
-    """Write where Flower's own command line finds the server."""
+    """Write the configuration by which Flower's own command line finds the server."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     trust = "insecure = true" if link.authority is None else f'root-certificates = "{link.authority.resolve()}"'
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{link.address}"\n{trust}\n'
@@ -112,7 +108,7 @@ def connect(link: Link, home: Path) -> None:
 
 
 def await_server(link: Link, seconds: float = 60.0) -> None:
-    """Wait until the server listens: it takes a few seconds to start."""
+    """Wait until the server accepts connections; it takes a few seconds to start."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -125,7 +121,7 @@ def await_server(link: Link, seconds: float = 60.0) -> None:
 
 
 def bundled(place: str) -> Path:
-    """Find a folder that comes with fedcalib: inside the package once installed, at `place` in a checkout."""
+    """A folder that comes with fedcalib: inside the package once installed, at `place` in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / Path(place).name, package.parents[1] / place):
         if folder.is_dir():
@@ -142,41 +138,41 @@ def _command(program: str, words: Sequence[str], home: Path) -> Command:
 
 
 def _pairs(values: Mapping[str, str]) -> str:
-    """Write settings as Flower reads them; quotes and backslashes have no place in them."""
+    """Settings in the form that Flower reads; quotes and backslashes are refused."""
     for name, value in values.items():
         if any(sign in value for sign in "\"'\\\n"):
             raise InputError(f"Expected a value without quotes or backslashes for '{name}', found {value[:60]!r}.")
     return " ".join(f'{name}="{value}"' for name, value in values.items())
 
 
-def _there(path: Path) -> Path:
+def _existing(path: Path) -> Path:
     if not path.is_file():
         raise InputError(f"Expected the file {path}, found none; see `fedcalib certs`.")
     return path.resolve()
 
 
-def stated_keys(keys: Path | None, insecure: bool) -> Path | None:
-    """Take keys, or their absence only where it was spelled out."""
+def check_keys(keys: Path | None, insecure: bool) -> Path | None:
+    """The folder of keys; None only with --insecure."""
     if keys is None and not insecure:
-        raise InputError("Expected --keys FOLDER (see `fedcalib certs`), found none; --insecure has to be spelled out.")
+        raise InputError("Expected --keys FOLDER (see `fedcalib certs`), found none; use --insecure to run without.")
     if keys is not None and insecure:
         raise InputError("Expected --keys or --insecure, found both.")
     return keys
 
 
-def replace_by(command: Command, show: bool) -> None:
-    """Print a command and become it, so that signals reach it and nothing stays behind."""
+def exec_command(command: Command, show: bool) -> None:
+    """Print a command and, unless it is only shown, replace this process by it, so that signals reach it."""
     print(command, file=sys.stdout if show else sys.stderr, flush=True)
     if not show:
         os.execve(command.words[0], command.words, command.whole_environment)  # noqa: S606 - no shell is what we want
 
 
 def call(command: Command) -> str:
-    """Run a command and give what it said; if it fails, so do we."""
+    """The output of a command; raises if it fails."""
     done = subprocess.run(  # noqa: S603 - the words are our own
         command.words, env=command.whole_environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()[-600:]
-        raise InputError(f"Expected Flower to do as asked, found an error: {said or 'none told'}. It ran: {command}")
+        output = (done.stderr or done.stdout).strip()[-600:]
+        raise InputError(f"Expected Flower to succeed, found an error: {output or 'no message'}. It ran: {command}")
     return done.stdout

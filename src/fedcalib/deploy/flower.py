@@ -1,9 +1,8 @@
-"""Flower as the carrier of texts: the same code on its simulation engine and between real machines.
+"""Flower as the transport: the same code on its simulation engine and between real machines.
 
-Flower's simulation engine: virtual nodes on one machine, each with many logical clients.
-
-It shows that a method survives real messages between real processes. Where only the answer matters, the in-process
-runtime gives the same one, much faster.
+`Flower` is the runtime of a server, `client_app` the app of a site. `simulate` runs both on Flower's simulation engine:
+virtual nodes on one machine, each with several logical clients. It shows that a method works with real messages between
+real processes; where only the result matters, the in-process runtime computes the same one much faster.
 """
 
 from __future__ import annotations
@@ -29,22 +28,21 @@ from fedcalib.remote.config import open_site, policy_of, records_of, write_ident
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.protocol import ACTIONS, Refused, write
 from fedcalib.remote.runtime import Remote
-from fedcalib.remote.sites import Event, Transport
+from fedcalib.remote.sites import Notice, Transport
 from fedcalib.secagg import Directory, SigningIdentity
 
 _RECORD: Final = "fedcalib"
-_PULSE: Final = 0.2  # seconds between two looks for replies
+_POLL_SECONDS: Final = 0.2  # seconds between two looks for replies
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FlowerTransport(Transport):
-    """The nodes of a Flower grid. Replies are matched by the message that they answer, and errors count as silence."""
+    """The nodes of a Flower grid. Replies are matched by the message that they answer; errors count as no reply."""
 
     grid: Any
 
     def addresses(self) -> tuple[str, ...]:
-        """List the nodes that are connected now."""
         return tuple(str(node) for node in sorted(self.grid.get_node_ids()))
 
     def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
@@ -59,7 +57,7 @@ class FlowerTransport(Transport):
                 if address is not None and text is not None:
                     replies[address] = text
             if waiting:
-                time.sleep(_PULSE)
+                time.sleep(_POLL_SECONDS)
         return replies
 
     def _send(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
@@ -77,9 +75,32 @@ class FlowerTransport(Transport):
 @final
 @dataclass(eq=False)
 class Flower(Runtime):
-    """The sites of a Flower federation, asked from inside a ServerApp: `Flower(grid, directory)`.
+    """The runtime of a Flower federation, for use inside a ServerApp.
 
-    `directory` holds the sites' identity keys; `state` is a private folder in which a sum survives the server's death.
+    Parameters
+    ----------
+    grid
+        The grid that Flower passes to the main function of a ServerApp.
+    directory
+        The sites' identity keys.
+    state
+        A private folder, so that a sum can go on after the server was killed.
+    sites
+        How many sites must be connected before anything starts.
+    timeout
+        How many seconds to wait for replies.
+    patience
+        How often sites that did not reply are sent the same message again.
+    watch
+        Called with a notice after each stage: sites asked, sites that answered, and why others are missing.
+
+    Examples
+    --------
+    Inside the main function of a ServerApp, with the grid that Flower passes to it:
+
+    >>> import fedcalib as fc
+    >>> def main(grid, directory):
+    ...     return fc.run(fc.FedBin(), fc.Flower(grid, directory, sites=5), fc.DistributedDP(epsilon=1.0))
     """
 
     grid: Any
@@ -88,7 +109,7 @@ class Flower(Runtime):
     sites: int | None = None
     timeout: float = 120.0
     patience: int = 1
-    watch: Callable[[Event], None] | None = None
+    watch: Callable[[Notice], None] | None = None
     _remote: Remote = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,15 +120,12 @@ class Flower(Runtime):
 
     @property
     def schema(self) -> Schema:
-        """Say what the sites told about themselves."""
         return self._remote.schema
 
     def prepare(self, outline: Outline) -> None:
-        """Remember what a run will ask."""
         self._remote.prepare(outline)
 
     def total(self, step: Step) -> Total:
-        """Sum the shares of the sites that take part."""
         return self._remote.total(step)
 
 
@@ -116,9 +134,16 @@ def client_app(
     policy: Callable[[Mapping[str, Any]], Policy] = policy_of,
     places: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> Any:
-    """Make the app of a site: its records, its policy and its places come from its own node configuration.
+    """The Flower ClientApp of a site.
 
-    `places` says where `identity`, `directory` and `state` are, for nodes whose configuration does not say so itself.
+    Parameters
+    ----------
+    load
+        Reads the site's records, given its node configuration.
+    policy
+        Reads the site's policy, given its node configuration.
+    places
+        The paths `identity`, `directory` and `state`, for nodes whose configuration does not hold them.
     """
     from flwr.app import Message
     from flwr.clientapp import ClientApp
@@ -152,7 +177,7 @@ def _record(text: str) -> Any:
 
 
 def _text(message: Any) -> str | None:
-    """Take the text out of a message; None if it has none."""
+    """The text of a message; None if it has none."""
     try:
         raw = message.content[_RECORD]["text"]
         return raw.decode() if isinstance(raw, bytes) else None
@@ -162,8 +187,8 @@ def _text(message: Any) -> str | None:
 
 T = TypeVar("T")
 
-_QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-_GENEROUS: Final = Policy(  # nobody is protected on one machine, and budgets are kept by whoever simulates
+_NO_TELEMETRY: Final = {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+_SIMULATION_POLICY: Final = Policy(  # on one machine there is nobody to protect, and whoever simulates keeps the budget
     mechanisms=names("mechanism"),
     epsilon_a_query=1e6,
     epsilon_a_run=1e6,
@@ -179,16 +204,37 @@ def simulate(
     task: Callable[[Flower], T],
     *,
     cpus: int = 1,
-    watch: Callable[[Event], None] | None = None,
+    watch: Callable[[Notice], None] | None = None,
 ) -> T:
-    """Deal clients to virtual nodes, start Flower's simulation, and do a task with its runtime."""
+    """Run a task on Flower's simulation engine, with clients dealt to virtual nodes.
+
+    Parameters
+    ----------
+    federation
+        The clients with their records.
+    nodes
+        The number of virtual nodes, at least 3.
+    task
+        Called with the runtime; its result is returned.
+    cpus
+        How many processors the simulation may use.
+    watch
+        As for `Flower`.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.deploy.flower import simulate
+    >>> federation = fc.Federation.simulated(clients=20)
+    >>> simulate(federation, 5, lambda runtime: fc.run(fc.FedBin(), runtime, fc.SecAgg()))  # doctest: +SKIP
+    """
     if not 3 <= nodes <= len(federation):
         raise InputError(f"Expected 3 to {len(federation)} nodes for {len(federation)} clients, found {nodes}.")
-    os.environ.update(_QUIET)
+    os.environ.update(_NO_TELEMETRY)
     outcomes: list[T] = []
     with TemporaryDirectory(prefix="fedcalib-") as name:
         folder = Path(name)
-        directory = _furnish(folder, federation, nodes)
+        directory = _write_nodes(folder, federation, nodes)
         _run(folder, nodes, cpus, lambda grid: outcomes.append(task(Flower(grid, directory, sites=nodes, watch=watch))))
     return outcomes[0]
 
@@ -208,7 +254,7 @@ def _run(folder: Path, nodes: int, cpus: int, main: Callable[[Any], None]) -> No
 
 
 def _app(folder: str) -> Any:
-    """Make an app that finds a virtual node's files by its number."""
+    """The app of a virtual node, which finds its files by its number."""
 
     def config(node: Mapping[str, Any]) -> dict[str, Any]:
         place = f"{folder}/{node['partition-id']}"
@@ -218,17 +264,19 @@ def _app(folder: str) -> Any:
             "state": f"{place}/state",
         }
 
-    return client_app(lambda node: _records(Path(folder) / str(node["partition-id"])), lambda _: _GENEROUS, config)
+    return client_app(
+        lambda node: _records(Path(folder) / str(node["partition-id"])), lambda _: _SIMULATION_POLICY, config
+    )
 
 
-def _furnish(folder: Path, federation: Federation, nodes: int) -> Directory:
-    """Write each node's records and keys."""
+def _write_nodes(folder: Path, federation: Federation, nodes: int) -> Directory:
+    """Write each node's records and keys; returns the public keys."""
     identities = [SigningIdentity(f"node-{node:05d}") for node in range(nodes)]
-    dealt = np.arange(len(federation)) * nodes // len(federation)
+    node_of = np.arange(len(federation)) * nodes // len(federation)
     for node, identity in enumerate(identities):
         place = folder / str(node)
         write_identity(place / "identity.json", identity)
-        mine = federation.subset(dealt == node)
+        mine = federation.subset(node_of == node)
         np.savez(place / "records.npz", allow_pickle=False, **_columns(mine))
     directory = Directory({identity.name: identity.public for identity in identities})
     (folder / "directory.json").write_text(directory.to_json(), encoding="utf-8")

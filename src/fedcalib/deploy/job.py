@@ -1,4 +1,4 @@
-"""A job: what a federation is asked, as a small TOML file that the server runs and every site can preview."""
+"""A job: one run as a small TOML file, which the server executes and every site can preview."""
 
 from __future__ import annotations
 
@@ -25,7 +25,27 @@ from fedcalib.records import Schema
 @final
 @dataclass(frozen=True)
 class Job:
-    """One run: a method and a privacy model by their names, and what is public about the sites."""
+    """One run: a method and a privacy model by their names, and what is public about the sites.
+
+    Parameters
+    ----------
+    method, privacy
+        Names as on the command line, such as fed-bbq and distributed.
+    sites, classes
+        The number of sites and of classes.
+    epsilon, delta, clip
+        The options of the privacy model.
+    dropout
+        The fraction of sites that may drop out.
+    timeout
+        How many seconds to wait for the sites' replies.
+    measure
+        Measure a calibrator before and after, within the same budget, and write a report.
+    name
+        Another name makes another run of the same queries.
+    settings
+        Options of the method.
+    """
 
     method: str
     privacy: str
@@ -36,8 +56,8 @@ class Job:
     clip: float | None = None
     dropout: float = 0.0
     timeout: float = 120.0
-    measure: bool = False  # of calibrators: measure before and after, within the same budget, and write a report
-    name: str = ""  # another name makes another run of the same questions
+    measure: bool = False
+    name: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -46,11 +66,10 @@ class Job:
                 f"Expected a job for at least 3 sites, at least 2 classes and a timeout in seconds, found "
                 f"{self.sites}, {self.classes} and {self.timeout}."
             )
-        self.plan()  # a job that cannot be run is told so at once
+        self.plan()  # so that a job that cannot be run fails at once
 
     @classmethod
     def read(cls, path: Path | str) -> Job:
-        """Read a job from a TOML file."""
         try:
             return cls._of(tomllib.loads(Path(path).read_text(encoding="utf-8")), str(path))
         except OSError as error:
@@ -60,7 +79,7 @@ class Job:
 
     @classmethod
     def unpack(cls, text: str) -> Job:
-        """Read a job from the text that `pack` wrote."""
+        """The job of a text that `pack` wrote."""
         try:
             return cls._of(wire.parse(base64.urlsafe_b64decode(text)), "the submitted job")
         except (WireError, binascii.Error) as error:
@@ -81,39 +100,38 @@ class Job:
             raise InputError(f"Expected values of the usual kinds in {where}, found others: {error}.") from error
 
     def pack(self) -> str:
-        """Write the job as text without spaces or quotes."""
+        """The job as text without spaces or quotes."""
         return base64.urlsafe_b64encode(json.dumps(asdict(self), sort_keys=True).encode()).decode()
 
     @property
     def key(self) -> str:
-        """Name the job by what it says: the same job goes on where it stopped."""
+        """A hash of the job: the same job continues where it stopped."""
         return sha256(self.pack().encode()).hexdigest()[:32]
 
-    def asked(self) -> Method[Any]:
-        """Make the method."""
+    def build_method(self) -> Method[Any]:
+        """The method, adapted to the privacy model's budget."""
         row = registry.find("method", self.method)
         if row is None:
             raise InputError(f"Expected a method such as fed-bbq or score-curves, found '{self.method}'.")
         made: Method[Any] = row.build(dict(self.settings))
-        return self.model().adapt(FitAndMeasure(made) if self.measure else made)
+        return self.build_privacy().adapt(FitAndMeasure(made) if self.measure else made)
 
-    def model(self) -> Privacy:
-        """Make the privacy model."""
+    def build_privacy(self) -> Privacy:
         options = {"epsilon": self.epsilon, "delta": self.delta, "clip": self.clip}
         made: Privacy = registry.privacy(self.privacy, options)
         return made
 
     def participation(self) -> Everyone:
-        """Say who takes part: all sites, and some of them may drop out."""
+        """All sites take part, and some of them may drop out."""
         return Everyone(self.dropout)
 
     def plan(self) -> Plan:
-        """List every question."""
-        return Plan.of(self.asked(), self._schema)
+        """Every query of the run."""
+        return Plan.of(self.build_method(), self._schema)
 
     def outline(self) -> Outline:
-        """Say what sites would be shown before the first question."""
-        agreed = Agreement.of(self.asked(), self.model(), self.participation(), self._schema)
+        """What sites receive before the first query."""
+        agreed = Agreement.of(self.build_method(), self.build_privacy(), self.participation(), self._schema)
         queries = agreed.plan.queries
         return Outline(f"preview-{self.key}", queries, agreed.mechanisms, agreed.cohort, agreed.participation)
 

@@ -18,11 +18,11 @@ from fedcalib.errors import FedcalibError
 from fedcalib.files import append, save_text, write_all
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
 from fedcalib.remote.config import read_directory
-from fedcalib.remote.sites import Event
+from fedcalib.remote.sites import Notice
 
 
 def server_app() -> Any:
-    """Make the server's app; the run configuration names the job and the server's own files."""
+    """The server's Flower app; the run configuration names the job and the server's own files."""
     from flwr.serverapp import ServerApp
 
     app = ServerApp()
@@ -39,7 +39,7 @@ def server_app() -> Any:
                 folder,
                 job.sites,
                 job.timeout,
-                watch=teller(out / "progress.jsonl"),
+                watch=progress_log(out / "progress.jsonl"),
             )
             serve(job, runtime, folder, out)
         except FedcalibError as error:
@@ -50,16 +50,16 @@ def server_app() -> Any:
 
 
 def serve(job: Job, runtime: Runtime, folder: Path, out: Path) -> Result[Any]:
-    """Run a job to its end, or go on where it stopped, and write down what came of it."""
-    tell, ledger = teller(out / "progress.jsonl"), Ledger(folder.parent / "ledger.db")
+    """Run a job, or continue it where it stopped, and write its result."""
+    note, ledger = progress_log(out / "progress.jsonl"), Ledger(folder.parent / "ledger.db")
 
     def watch(progress: Progress) -> None:
-        said = "recalled" if progress.recalled else "asked"
+        outcome = "recalled" if progress.recalled else "sent"
         left = ledger.account("default").epsilon_left if Path(ledger.path).exists() else None
-        stage = f"step {progress.step + 1} of {progress.steps} {said}"
-        tell(Event(stage, 0, 0, {}, None if left is None else float(left)))
+        stage = f"step {progress.step + 1} of {progress.steps} {outcome}"
+        note(Notice(stage, 0, 0, {}, None if left is None else float(left)))
 
-    agreed = Agreement.of(job.asked(), job.model(), job.participation(), runtime.schema)
+    agreed = Agreement.of(job.build_method(), job.build_privacy(), job.participation(), runtime.schema)
     result = conduct(agreed, runtime, transcript=folder / "transcript.jsonl", ledger=ledger, watch=watch)
     saved = _measured(job, agreed, result, out) if job.measure else _artifact(result, out)
     _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), **saved})
@@ -77,19 +77,19 @@ def _measured(job: Job, agreed: Agreement[Fitted], result: Result[Fitted], out: 
 
     done = CalibrationResult.at_sites(Phase("calibration", agreed), result, replayed=False)
     done.calibrator.save(out / "artifact.json", done.privacy)
-    told = {name: value for name, value in asdict(job).items() if value}
-    write_all(out, replace(done, provenance={"fedcalib": __version__, **told}).files())
+    settings = {name: value for name, value in asdict(job).items() if value}
+    write_all(out, replace(done, provenance={"fedcalib": __version__, **settings}).files())
     return {"artifact": "artifact.json", "report": "report.html"}
 
 
-def teller(path: Path) -> Callable[[Event], None]:
-    """Write events as JSON lines, for people and programs that watch."""
+def progress_log(path: Path) -> Callable[[Notice], None]:
+    """A function that appends notices to a file as JSON lines, for people and programs that watch."""
 
-    def tell(event: Event) -> None:
-        line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **event.to_json()}
+    def note(notice: Notice) -> None:
+        line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **notice.to_json()}
         append(path, json.dumps(line) + "\n")
 
-    return tell
+    return note
 
 
 def _write(out: Path, document: Mapping[str, Any]) -> None:

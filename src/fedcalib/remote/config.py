@@ -1,4 +1,4 @@
-"""A site as its node configuration describes it: where its records, keys, policy and notebook are."""
+"""A site as its node configuration describes it: where its records, keys, policy and journal are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from fedcalib import files, wire
 from fedcalib.errors import InputError, WireError
 from fedcalib.federation import Federation
-from fedcalib.remote.journal import OnDisk
+from fedcalib.remote.journal import DiskJournal
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.site import Site
 from fedcalib.secagg import Directory, SigningIdentity
@@ -21,14 +21,14 @@ _COLUMNS = ("score", "logits", "probs", "label", "unit")
 
 
 def open_site(places: Mapping[str, Any], load: Callable[[], Federation], policy: Policy) -> Site:
-    """Put a site together from its places: `identity`, `directory` and `state`."""
+    """The site whose files are at the paths `identity`, `directory` and `state` of a configuration."""
     identity = read_identity(Path(_given(places, "identity")))
     directory = read_directory(Path(_given(places, "directory")))
-    return Site(identity, directory, load, policy, OnDisk(Path(_given(places, "state"))))
+    return Site(identity, directory, load, policy, DiskJournal(Path(_given(places, "state"))))
 
 
 def records_of(config: Mapping[str, Any]) -> Federation:
-    """Read the records of a site from the file `data-path`; all of them belong to the one client that a site is."""
+    """The records of a site, from the file `data-path`; all of them belong to one client, the site."""
     from fedcalib.data import Columns, read_checked
 
     columns = Columns(**{name: str(config[name]) for name in _COLUMNS if name in config})
@@ -37,19 +37,18 @@ def records_of(config: Mapping[str, Any]) -> Federation:
 
 
 def policy_of(config: Mapping[str, Any]) -> Policy:
-    """Read the policy of a site from the file `policy`; without one the cautious default holds."""
+    """The policy of a site, from the file `policy`; without one, the cautious default."""
     return Policy.read(str(config["policy"])) if "policy" in config else Policy()
 
 
 def write_identity(path: Path, identity: SigningIdentity) -> None:
-    """Keep an identity in a private file."""
+    """Write an identity to a file that only its owner can read."""
     text = json.dumps({"name": identity.name, "private": base64.b64encode(identity.private).decode()})
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, f"{text}\n".encode(), private=True)
 
 
 def read_identity(path: Path) -> SigningIdentity:
-    """Read an identity back."""
     try:
         data = wire.parse(_read(path))
         return SigningIdentity(str(data["name"]), base64.b64decode(data["private"], validate=True))
@@ -60,7 +59,7 @@ def read_identity(path: Path) -> SigningIdentity:
 
 
 def read_directory(path: Path) -> Directory:
-    """Read the identity keys of all sites."""
+    """The identity keys of all sites."""
     return Directory.from_json(_read(path))
 
 

@@ -1,8 +1,8 @@
-"""What a site writes down about every request, answer and refusal: lines that each hold the hash of the one before.
+"""What a site keeps between messages: its runs, its budget and its log, on its own disk.
 
-One run as a site remembers it: what was agreed, what was answered, and the masks.
-
-What a site keeps between messages: its runs, its budget and its log, on its own disk.
+`Journal` is the whole; a site writes to it before it answers. `RunState` is one run: what was agreed, what was
+answered, and the state of secure aggregation. `AuditLog` holds every request, answer and refusal, in lines that each
+hold the hash of the line before. Field names of what is saved are a file format.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcalib.query import Query
 from fedcalib.remote.protocol import Begin as _Begin
 from fedcalib.remote.protocol import Refusal, read, write
 
-START: Final = "0" * 64
+FIRST_HASH: Final = "0" * 64
 
 
 @final
@@ -37,31 +37,31 @@ class AuditLog:
     path: Path
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Add a line, durably, before the answer that it speaks of leaves."""
-        lines = _whole(self.path)
-        before = wire.parse(lines[-1])["hash"] if lines else START
+        """Add a line, durably; call it before the answer that the line describes leaves."""
+        lines = _complete_lines(self.path)
+        before = wire.parse(lines[-1])["hash"] if lines else FIRST_HASH
         line = {"line": len(lines) + 1, "time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}
         text = json.dumps({**line, "hash": _link(before, line)}, sort_keys=True) + "\n"
         files.append(self.path, text, private=True)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Read every line, oldest first, without checking them."""
-        return [_parsed(text, number, self.path) for number, text in enumerate(_whole(self.path), 1)]
+        """Every line, oldest first, without checking the hashes."""
+        return [_parsed(text, number, self.path) for number, text in enumerate(_complete_lines(self.path), 1)]
 
     def verify(self, head: str | None = None) -> str:
-        """Check the chain and give the hash of its last line; `head` is such a hash noted earlier, and still there."""
-        before, seen = START, {START}
+        """Check the chain and return the hash of its last line; `head` is an earlier such hash, which must be there."""
+        before, seen = FIRST_HASH, {FIRST_HASH}
         for number, line in enumerate(self.lines(), 1):
-            said = line.pop("hash", None)
-            if line.get("line") != number or said != _link(before, line):
+            found = line.pop("hash", None)
+            if line.get("line") != number or found != _link(before, line):
                 raise LedgerError(
                     f"Expected line {number} of {self.path} as it was written, found it changed, moved or new."
                 )
-            before = said
+            before = found
             seen.add(before)
         if head is not None and head not in seen:
             raise LedgerError(
-                f"Expected {self.path} to go on from where {head[:12]} was noted, found it rewritten or cut short."
+                f"Expected {self.path} to hold the line with the hash {head[:12]}, found it rewritten or cut short."
             )
         return before
 
@@ -70,8 +70,8 @@ def _link(before: str, line: Mapping[str, Any]) -> str:
     return sha256(f"{before}\n{json.dumps(line, sort_keys=True)}".encode()).hexdigest()
 
 
-def _whole(path: Path) -> list[str]:
-    """Read the whole lines; a torn last one is what a crash leaves, and is cut off."""
+def _complete_lines(path: Path) -> list[str]:
+    """The complete lines of a file; an incomplete last line, which a crash leaves, is removed."""
     if not path.exists():
         return []
     raw = path.read_bytes()
@@ -94,8 +94,8 @@ def _parsed(text: str, number: int, path: Path) -> dict[str, Any]:
 
 @final
 @dataclass(frozen=True)
-class Answered:
-    """A step that was answered: its question's fingerprint, in how many attempts, and the plain reply if it was one."""
+class StepRecord:
+    """A step that was answered: the fingerprint of its query, the attempts, and the reply where it was not masked."""
 
     step: int
     question: str
@@ -105,46 +105,48 @@ class Answered:
 
 @final
 @dataclass(frozen=True)
-class Visit:
-    """A run's outline, the site's steps so far, and the state of its secure aggregation."""
+class RunState:
+    """A run as a site saves it: its outline, the steps answered so far, and the state of secure aggregation."""
 
     outline: Outline
-    answered: tuple[Answered, ...] = ()
+    answered: tuple[StepRecord, ...] = ()
     masks: str = ""
 
-    def step(self, step: int) -> Answered | None:
-        """Find a step that was answered."""
+    def step(self, step: int) -> StepRecord | None:
+        """The record of a step; None if it was not answered yet."""
         return next((one for one in self.answered if one.step == step), None)
 
     def check(self, step: int, query: Query) -> str:
-        """Refuse a question that the outline does not cover; give its fingerprint."""
+        """The fingerprint of a query; refuses one that the outline does not cover."""
         if not 0 <= step < len(self.outline.queries):
             raise Refusal("query", f"Expected one of {len(self.outline.queries)} agreed steps, found step {step}.")
         if dict(self.outline.queries[step].blocks) != dict(query.blocks):
             raise Refusal("query", f"Expected step {step} with the blocks that were agreed, found others.")
-        mark = wire.fingerprint(query)
+        fingerprint = wire.fingerprint(query)
         before = self.step(step)
-        if before is not None and before.question != mark:
-            raise Refusal("protocol", f"Expected step {step} to ask what it asked before, found another question.")
+        if before is not None and before.question != fingerprint:
+            raise Refusal(
+                "protocol", f"Expected step {step} with the query that was answered before, found another query."
+            )
         if before is None and self._once and self.answered:
             raise Refusal("protocol", "Expected one step only of a run with disjoint cohorts, found a second.")
-        return mark
+        return fingerprint
 
-    def after(self, step: int, attempt: int, question: str, reply: str) -> Visit:
-        """Note an answer."""
+    def after(self, step: int, attempt: int, question: str, reply: str) -> RunState:
+        """The state after an answer."""
         before = self.step(step)
         attempts = (*(before.attempts if before else ()), attempt)
         others = tuple(one for one in self.answered if one.step != step)
-        return replace(self, answered=(*others, Answered(step, question, attempts, reply)))
+        return replace(self, answered=(*others, StepRecord(step, question, attempts, reply)))
 
     def cost(self, spending: Spending) -> RunCost:
-        """Say what asking again costs."""
+        """The cost of this run, repeated steps included."""
         cohort = replace(self.outline.cohort, rate=1.0)
         pairs = zip(self.outline.mechanisms, self.outline.queries, strict=True)
         return RunCost(spending, tuple(mechanism.event(query, cohort) for mechanism, query in pairs), self._once)
 
-    def asks(self) -> list[int]:
-        """Count the attempts at each step that were answered."""
+    def attempt_counts(self) -> list[int]:
+        """The number of answered attempts at each step."""
         counts = {one.step: len(one.attempts) for one in self.answered}
         return [counts.get(step, 0) for step in range(len(self.outline.queries))]
 
@@ -154,31 +156,33 @@ class Visit:
         return steps > 1 and self.outline.participation.appearances(steps) == 1
 
     def to_json(self) -> str:
-        """Write the visit as text; it may hold secrets of secure aggregation."""
+        """Write the state as text; it may hold secrets of secure aggregation."""
         answered = [[one.step, one.question, list(one.attempts), one.reply] for one in self.answered]
         return json.dumps({"begin": write(_Begin(self.outline, "")), "answered": answered, "masks": self.masks})
 
     @classmethod
-    def from_json(cls, text: str) -> Visit:
-        """Read a visit back."""
+    def from_json(cls, text: str) -> RunState:
         data: Any = wire.parse(text)
         try:
-            answered = tuple(Answered(step, mark, tuple(tries), reply) for step, mark, tries, reply in data["answered"])
+            answered = tuple(
+                StepRecord(step, fingerprint, tuple(tries), reply)
+                for step, fingerprint, tries, reply in data["answered"]
+            )
             return cls(read(data["begin"], _Begin, None).outline, answered, data["masks"])
         except (KeyError, TypeError, ValueError) as error:
-            raise WireError("Expected a saved run, found it damaged; the site has to be asked in a new run.") from error
+            raise WireError("Expected a saved run, found it damaged; start a new run with this site.") from error
 
 
-class Notebook(ABC):
-    """Where a site writes before it answers."""
+class Journal(ABC):
+    """What a site keeps between messages, written before it answers."""
 
     @abstractmethod
-    def alone(self) -> AbstractContextManager[None]:
-        """Keep other processes of the same site out."""
+    def locked(self) -> AbstractContextManager[None]:
+        """A lock that keeps other processes of the same site out."""
 
     @abstractmethod
     def recall(self, run: str) -> str | None:
-        """Read what was saved of a run."""
+        """What was saved of a run; None if nothing was."""
 
     @abstractmethod
     def save(self, run: str, text: str) -> None:
@@ -186,31 +190,28 @@ class Notebook(ABC):
 
     @abstractmethod
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
-        """Set a run's spending aside, once an attempt, or refuse past the most of a year."""
+        """Debit a run's spending, once per attempt; refuse past `most`, the epsilon of a year."""
 
     @abstractmethod
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Log a request and what became of it."""
+        """Log a request and its outcome."""
 
 
 @final
 @dataclass(frozen=True)
-class OnDisk(Notebook):
-    """A private folder: `runs/`, `ledger.db` and `log.jsonl`. One site, one folder, many short-lived processes."""
+class DiskJournal(Journal):
+    """A private folder with `runs/`, `ledger.db` and `log.jsonl`: one folder per site, for many short processes."""
 
     folder: Path
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Lock the folder."""
+    def locked(self) -> AbstractContextManager[None]:
         return files.locked(self.folder / "lock")
 
     def recall(self, run: str) -> str | None:
-        """Read the run's file."""
         path = self._run(run)
         return path.read_text(encoding="utf-8") if path.exists() else None
 
     def save(self, run: str, text: str) -> None:
-        """Write beside and rename, so that a crash leaves the old text or the new one."""
         files.write(self._run(run), text.encode(), private=True)
 
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
@@ -223,14 +224,13 @@ class OnDisk(Notebook):
             raise Refusal("budget", str(error)) from error
 
     def _limit(self, account: str, most: float) -> None:
-        """Let the ledger hold what the policy says today."""
+        """Set the ledger's limit to the policy's, which may have changed."""
         known = Path(self.ledger.path).exists()
         limit = self.ledger.account(account).epsilon_limit if known else None
         if limit is None or float(limit) != most:
             self.ledger.limit(account, most, 1)
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Add a line to the log."""
         self.log.note(entry)
 
     @property

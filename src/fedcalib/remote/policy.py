@@ -23,18 +23,36 @@ from fedcalib.query import Query
 from fedcalib.registry import lookup
 from fedcalib.remote.protocol import Refusal
 
-LONGEST_VECTOR: Final = 1 << 27  # numbers: one gibibyte
-_WORDING: Final = {"Join", "Bound", "Block"}  # parts of queries that ask nothing by themselves
-_MODELS: Final = ("families.", "artifacts.", "training.")  # homes of what a query may fit or apply
+MAX_ANSWER_SIZE: Final = 1 << 27  # numbers: one gibibyte
+_STRUCTURAL_TYPES: Final = {"Join", "Bound", "Block"}  # parts of queries that are not queries by themselves
+_MODEL_MODULES: Final = ("families.", "artifacts.", "training.")  # modules of what a query may fit or apply
 
 
 @final
 @dataclass(frozen=True)
 class Policy:
-    """The most that a site answers. None in a list allows everything that this package has.
+    """The most that a site answers.
 
-    `allow_types` names types of other installed packages that a server may send as well; the lists hold for them too.
-    `simulation` says that nodes hold several logical clients each, so that sites are not clients; no file can say so.
+    Parameters
+    ----------
+    queries, models
+        The queries that are allowed, and the calibrators and networks inside of them; None allows all of this package.
+    mechanisms
+        The privacy mechanisms that are allowed.
+    epsilon_a_query, epsilon_a_run, epsilon_a_year
+        The largest epsilon per query, per run and per year.
+    delta
+        The delta at which epsilon is computed.
+    fewest_records
+        The fewest records with which this site takes part in an exact sum.
+    fewest_clients
+        The fewest clients of a sum under masks.
+    quorum
+        The smallest fraction of a neighbourhood that can unmask a sum.
+    allow_types
+        Types of other installed packages that a server may send as well; the lists above hold for them too.
+    simulation
+        Nodes hold several logical clients each, so that sites are not clients; cannot be set in a file.
     """
 
     queries: tuple[str, ...] | None = None
@@ -65,7 +83,7 @@ class Policy:
 
     @classmethod
     def read(cls, path: Path | str) -> Policy:
-        """Read a policy from a TOML file of these very names."""
+        """A policy from a TOML file with these names."""
         try:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -75,7 +93,7 @@ class Policy:
         return cls(**{name: _value(name, value, path) for name, value in table.items()})
 
     def accept(self, outline: Outline) -> Spending | None:
-        """Agree to a whole run and say what it costs here, or refuse; None where nothing is claimed."""
+        """What a whole run spends at this site, or a refusal; None where its mechanisms claim no privacy."""
         for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True):
             self.accept_query(query)
             self._accept_mechanism(mechanism, outline.cohort)
@@ -83,16 +101,16 @@ class Policy:
         return self._accept_run(outline)
 
     def accept_query(self, query: Query) -> None:
-        """Refuse a query, or a model inside of it, that is not on the list."""
-        if query.size > LONGEST_VECTOR:
-            raise Refusal("query", f"Expected at most {LONGEST_VECTOR} numbers in an answer, found {query.size}.")
+        """Refuse a query, or a calibrator or network inside of it, that is not on the list."""
+        if query.size > MAX_ANSWER_SIZE:
+            raise Refusal("query", f"Expected at most {MAX_ANSWER_SIZE} numbers in an answer, found {query.size}.")
         for name in _names(wire.encode(query)):
             allowed = self.models if self._is_model(name) else self.queries
             if allowed is not None and name not in allowed:
                 raise Refusal("query", f"Expected one of the allowed {', '.join(allowed)}, found {name}.")
 
     def _is_model(self, name: str) -> bool:
-        return lookup(name, self.allow_types).__module__.removeprefix("fedcalib.").startswith(_MODELS)
+        return lookup(name, self.allow_types).__module__.removeprefix("fedcalib.").startswith(_MODEL_MODULES)
 
     def _accept_mechanism(self, mechanism: Mechanism, cohort: Cohort) -> None:
         name = type(mechanism).__name__
@@ -105,11 +123,11 @@ class Policy:
         event = event_of(query, mechanism, cohort)
         if event is None:
             return
-        cost = epsilon([event], self.delta)
+        cost, name = epsilon([event], self.delta), type(query).__name__
         if not cost <= self.epsilon_a_query * (1 + 1e-9):
             raise Refusal(
                 "epsilon",
-                f"Expected epsilon up to {self.epsilon_a_query} a query, found {cost:.6g} for {type(query).__name__}.",
+                f"Expected epsilon up to {self.epsilon_a_query} per query, found {cost:.6g} in {name}.",
             )
 
     def _accept_run(self, outline: Outline) -> Spending | None:
@@ -120,7 +138,7 @@ class Policy:
         once = outline.participation.appearances(len(outline.queries)) == 1
         cost = epsilon([Parallel(tuple(events)) if once else Composed(tuple(events))], self.delta)
         if not cost <= self.epsilon_a_run * (1 + 1e-9):
-            raise Refusal("epsilon", f"Expected epsilon up to {self.epsilon_a_run} a run, found {cost:.6g}.")
+            raise Refusal("epsilon", f"Expected epsilon up to {self.epsilon_a_run} per run, found {cost:.6g}.")
         pure = all(isinstance(event, Pure) for event in events)
         return _spending(outline, cost, 0.0 if pure else self.delta)
 
@@ -137,9 +155,9 @@ def _spending(outline: Outline, cost: float, delta: float) -> Spending:
 
 
 def event_of(query: Query, mechanism: Mechanism, cohort: Cohort) -> Event | None:
-    """Say what an answer costs here; every step counts as if this site took part for certain.
+    """The privacy loss of an answer at this site, which counts every step as if it took part for certain.
 
-    It cannot check how the server draws. A mechanism that does not fit its query is refused.
+    The site cannot check how the server samples. A mechanism that does not fit its query is refused.
     """
     with fitting():
         return mechanism.event(query, replace(cohort, rate=1.0))
@@ -147,7 +165,7 @@ def event_of(query: Query, mechanism: Mechanism, cohort: Cohort) -> Event | None
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Turn whatever an ill-fitting mechanism runs into, such as a block that it does not know, into a refusal."""
+    """Turn the errors of a mechanism that does not fit its query, such as an unknown block, into a refusal."""
     try:
         yield
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError) as error:
@@ -157,9 +175,9 @@ def fitting() -> Iterator[None]:
 
 
 def _names(data: Any) -> Iterator[str]:
-    """Walk through every registered type inside of encoded data."""
+    """Every registered type inside of encoded data."""
     if isinstance(data, dict):
-        if isinstance(data.get("type"), str) and data["type"] not in _WORDING:
+        if isinstance(data.get("type"), str) and data["type"] not in _STRUCTURAL_TYPES:
             yield data["type"]
         for item in data.values():
             yield from _names(item)

@@ -1,17 +1,16 @@
-"""Why a site does not answer: one word for the server, the reason for the site's own log.
-
-What a server and a site say to each other, as JSON text.
+"""The messages between a server and its sites, as JSON text.
 
     action    server to site         site to server
     hello     nothing                Introduction
-    begin     Begin                  Agreed: the stage of keys under masks, consent alone without
+    begin     Begin                  Agreed: with keys where sums are masked, otherwise consent alone
     shares    Relay                  Relay
     ask       Question               Share, or a Relay with a masked vector
     confirm   Relay                  Relay
     unmask    Relay                  Relay
 
 Messages of secure aggregation travel inside as text of their own. A site that declines sends `Refused` with one word
-out of a fixed list, and never a word of its data.
+of the fixed list `REASONS`; the full reason stays in the site's own log, so nothing about its data can leak that way.
+The names of the classes and their fields are what is sent, so they cannot change.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from fedcalib.types import Array
 
 @final
 class Refusal(PolicyError):  # noqa: N818 - the name says it as one would
-    """A site declines; `word` travels, the message stays."""
+    """A site declines: `word` is sent to the server, the message stays in the site's log."""
 
     def __init__(self, word: str, message: str) -> None:
         super().__init__(message)
@@ -43,16 +42,16 @@ ACTIONS = ("hello", "begin", "shares", "ask", "confirm", "unmask")
 
 REASONS = {
     "malformed": "could not read the request; both sides need versions of fedcalib that fit together",
-    "query": "does not allow such a query; ask the site to add it to its policy, or choose another method",
-    "mechanism": "does not allow this privacy mechanism; choose another model, or ask the site to change its policy",
-    "epsilon": "allows a smaller epsilon only; ask for less, or ask the site to change its policy",
-    "budget": "has too little of its yearly budget left; ask for less, or wait",
+    "query": "does not allow such a query; ask its operator to add it to the policy, or choose another method",
+    "mechanism": "does not allow this privacy mechanism; use another privacy model, or ask its operator to allow it",
+    "epsilon": "allows a smaller epsilon only; spend less, or ask its operator to change the policy",
+    "budget": "has too little of its yearly budget left; spend less, or wait",
     "cohort": "answers only together with more sites; wait for more, or allow fewer drop-outs",
-    "protocol": "met a message that the protocol does not allow; nothing was answered, and the site's log says why",
-    "again": "gave this sum once and cannot tell it from a trick; start a new run, under another name",
-    "declined": "declined for a reason that its own log tells; ask the site",
-    "disk": "could not write to its disk, so it answered nothing; ask the site to make room, then run this again",
-    "failed": "failed for a reason that its own log tells; ask the site",
+    "protocol": "received a message that the protocol does not allow; nothing was answered, and its log says why",
+    "again": "answered this step before, and a second sum could reveal a client; start a new run, under another name",
+    "declined": "declined for a reason that is in its own log; ask its operator",
+    "disk": "could not write to its disk, so it answered nothing; ask its operator to free space, then run this again",
+    "failed": "failed for a reason that is in its own log; ask its operator",
 }
 
 T = TypeVar("T")
@@ -61,7 +60,7 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True)
 class Introduction:
-    """Who a site is: its name, its clients (one, but in simulations), and the shape of its records."""
+    """A site's name, its number of clients (1 except in simulations), its classes, and its version of fedcalib."""
 
     site: str
     clients: int
@@ -72,7 +71,7 @@ class Introduction:
 @final
 @dataclass(frozen=True)
 class Begin:
-    """A run as a whole, and the terms of its secure aggregation, if it has any."""
+    """The outline of a whole run, and the plan of its secure aggregation where it has one."""
 
     outline: Outline
     terms: str
@@ -85,7 +84,7 @@ class Begin:
             (outline.participation, Participation),
         )
         if not outline.queries or len(outline.queries) != len(outline.mechanisms):
-            raise WireError("Expected an outline with one mechanism a query, found another number.")
+            raise WireError("Expected an outline with one mechanism per query, found another number.")
         if not all(isinstance(part, sort) for part, sort in sorts):
             raise WireError("Expected queries, mechanisms and a participation in an outline, found something else.")
 
@@ -93,7 +92,7 @@ class Begin:
 @final
 @dataclass(frozen=True)
 class Agreed:
-    """A site's consent, with its keys where there are masks."""
+    """A site's consent, with its keys where sums are masked."""
 
     keys: str
 
@@ -110,7 +109,7 @@ class Relay:
 @final
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One step of a run: what is asked, of which of the site's clients, and the request for a mask if there is one."""
+    """One step of a run: the query, which of the site's clients it is for, and the request for a mask."""
 
     run: str
     step: int
@@ -127,7 +126,7 @@ class Question:
 @final
 @dataclass(frozen=True, eq=False)
 class Share:
-    """A site's share in plain sight, for mechanisms that protect it by themselves."""
+    """A site's share without masks, for mechanisms that protect it by themselves."""
 
     run: str
     step: int
@@ -137,7 +136,7 @@ class Share:
 @final
 @dataclass(frozen=True)
 class Refused:
-    """One word that says why there is no answer."""
+    """Why there is no answer: one of the words of `REASONS`."""
 
     reason: str
 
@@ -148,7 +147,6 @@ _OWN: dict[str, type] = {
 
 
 def write(message: object) -> str:
-    """Put a message into text."""
     return wire.dumps(message)
 
 
@@ -158,7 +156,7 @@ def _decoded(text: str, allowed: Collection[str] | None = ()) -> object:
 
 
 def read(text: str, kind: type[T], allowed: Collection[str] | None = ()) -> T:
-    """Read a message that has to be of one kind; `allowed` names types of other packages that it may hold."""
+    """The message of a text, which must be of one kind; `allowed` names types of other packages that it may hold."""
     message = _decoded(text, allowed)
     if not isinstance(message, kind):
         raise WireError(f"Expected a message of the kind {kind.__name__}, found {type(message).__name__}.")
@@ -166,7 +164,7 @@ def read(text: str, kind: type[T], allowed: Collection[str] | None = ()) -> T:
 
 
 def read_reply(text: str, kind: type[T]) -> T | Refused:
-    """Read a reply of one kind, or the refusal that came instead."""
+    """The reply of a text, which must be of one kind or a refusal."""
     message = _decoded(text)
     if not isinstance(message, kind | Refused):
         raise WireError(f"Expected a reply of the kind {kind.__name__}, found {type(message).__name__}.")

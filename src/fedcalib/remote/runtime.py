@@ -1,4 +1,4 @@
-"""A federation at a distance: sites that answer texts, over any transport."""
+"""The runtime of a federation at a distance: sites that answer texts, over any transport."""
 
 from __future__ import annotations
 
@@ -15,21 +15,36 @@ from fedcalib.query import Query
 from fedcalib.records import Schema
 from fedcalib.remote.protocol import Agreed, Begin, Question, Share, write
 from fedcalib.remote.secure_sum import SecureSums
-from fedcalib.remote.sites import Event, Station, Transport
+from fedcalib.remote.sites import Notice, SiteConnections, Transport
 from fedcalib.secagg import Directory
 from fedcalib.types import Array
 
-_MOST_RECORDS = 1 << 40
+_MAX_RECORDS = 1 << 40
 
 
 @final
 @dataclass(eq=False)
 class Remote(Runtime):
-    """Sites behind a transport.
+    """A runtime over sites behind a transport.
 
-    Shares of mechanisms with a modulus are summed under masks, others in plain sight. `directory` holds the sites'
-    identity keys; `state` is a private folder in which a sum survives the server's death; `sites` is how many have to
-    be there before anything starts.
+    Shares of mechanisms with a modulus are summed under masks; others are sent without masks.
+
+    Parameters
+    ----------
+    transport
+        How texts reach the sites.
+    directory
+        The sites' identity keys.
+    state
+        A private folder, so that a sum can go on after the server was killed.
+    sites
+        How many sites must be connected before anything starts.
+    timeout
+        How many seconds to wait for replies.
+    patience
+        How often sites that did not reply are sent the same message again.
+    watch
+        Called with a `Notice` after each stage.
     """
 
     transport: Transport
@@ -38,37 +53,36 @@ class Remote(Runtime):
     sites: int | None = None
     timeout: float = 60.0
     patience: int = 1
-    watch: Callable[[Event], None] | None = None
-    _station: Station | None = field(default=None, init=False)
+    watch: Callable[[Notice], None] | None = None
+    _connections: SiteConnections | None = field(default=None, init=False)
     _sums: SecureSums | None = field(default=None, init=False)
     _outline: Outline | None = field(default=None, init=False)
     _agreed: bool = field(default=False, init=False)
 
     @property
-    def station(self) -> Station:
-        """The line to the sites, opened when first needed."""
-        if self._station is None:
-            station = Station(self.transport, self.timeout, self.patience, self.watch)
-            station.gather_sites(self.sites, self.directory.keys)
-            if not station.seats:
-                raise TooFewClients(f"Expected sites to ask, found none. {station.troubles()}".strip())
-            self._station = station
-        return self._station
+    def connections(self) -> SiteConnections:
+        """The connections to the sites, opened when first needed."""
+        if self._connections is None:
+            connections = SiteConnections(self.transport, self.timeout, self.patience, self.watch)
+            connections.connect(self.sites, self.directory.keys)
+            if not connections.sites:
+                raise TooFewClients(f"Expected connected sites, found none. {connections.problems()}".strip())
+            self._connections = connections
+        return self._connections
 
     @property
     def schema(self) -> Schema:
-        """Say what the sites told about themselves."""
-        seats = self.station.seats.values()
-        return Schema(next(seat.classes for seat in seats), sum(seat.clients for seat in seats))
+        sites = self.connections.sites.values()
+        return Schema(next(info.classes for info in sites), sum(info.clients for info in sites))
 
     def prepare(self, outline: Outline) -> None:
-        """Remember the outline; sites hear of it with the first question that is not recalled from a transcript."""
+        """Keep the outline; sites receive it with the first query that is not recalled from a transcript."""
         self._outline = outline
-        self._sums = SecureSums(outline, self.station, self.directory, self.state)
+        self._sums = SecureSums(outline, self.connections, self.directory, self.state)
         self._agreed = False
 
     def total(self, step: Step) -> Total:
-        """Sum the shares of the sites that take part, in plain sight or under masks."""
+        """The sum of the shares of the sites that take part, with or without masks."""
         if self._outline is None or self._sums is None or self._outline.run != step.run:
             self.prepare(Outline(step.run, (step.query,), (step.mechanism,), step.cohort, step.participation))
         questions = self._questions(step)
@@ -79,11 +93,11 @@ class Remote(Runtime):
         return self._sums.total(step, questions)
 
     def _questions(self, step: Step) -> dict[str, Question]:
-        """Write the question to each site that was drawn, for those of its clients that were."""
-        drawn = step.participation.members(self.schema.clients, step.index, step.run)
+        """The message to each site that takes part, for those of its clients that do."""
+        sampled = step.participation.members(self.schema.clients, step.index, step.run)
         questions = {}
-        for site, seat in self.station.seats.items():
-            mask = None if drawn is None else drawn[seat.first : seat.first + seat.clients]
+        for site, info in self.connections.sites.items():
+            mask = None if sampled is None else sampled[info.first : info.first + info.clients]
             if mask is not None and not mask.any():
                 continue
             members = () if mask is None or mask.all() else tuple(int(one) for one in np.flatnonzero(mask))
@@ -95,23 +109,23 @@ class Remote(Runtime):
         shares: dict[str, Array] = {}
 
         def accept(site: str, share: Share) -> None:
-            check_share(step, share, self.station.counted(site, questions[site]))
+            check_share(step, share, self.connections.clients_of(site, questions[site]))
             shares[site] = share.value
 
         texts = {site: write(question) for site, question in questions.items()}
-        self.station.ask("ask", texts, Share, accept, f"step {step.index}: shares")
-        clients = sum(self.station.counted(site, questions[site]) for site in shares)
+        self.connections.send("ask", texts, Share, accept, f"step {step.index}: shares")
+        clients = sum(self.connections.clients_of(site, questions[site]) for site in shares)
         self._require(step, clients, "shares")
         return Total(np.sum([shares[site] for site in sorted(shares)], axis=0), clients)
 
     def _agree(self, step: Step, questions: dict[str, Question]) -> None:
-        """Show sites the whole run before its first question, so that they refuse it whole or not at all."""
+        """Send sites the outline of the run before its first query, so that they refuse it whole or not at all."""
         if self._agreed or self._outline is None:
             return
         begin, agreed = write(Begin(self._outline, "")), set[str]()
-        everyone = dict.fromkeys(self.station.seats, begin)
-        self.station.ask("begin", everyone, Agreed, lambda site, _: agreed.add(site), "agreement")
-        clients = sum(self.station.counted(site, questions[site]) for site in agreed & set(questions))
+        everyone = dict.fromkeys(self.connections.sites, begin)
+        self.connections.send("begin", everyone, Agreed, lambda site, _: agreed.add(site), "agreement")
+        clients = sum(self.connections.clients_of(site, questions[site]) for site in agreed & set(questions))
         self._require(step, clients, "the agreement")
         self._agreed = True
 
@@ -119,12 +133,12 @@ class Remote(Runtime):
         if clients < max(step.cohort.floor, 1):
             raise TooFewClients(
                 f"Expected {what} of at least {step.cohort.floor} clients in step {step.index}, found {clients}; "
-                f"nothing was read. {self.station.troubles()} Run this again then: it goes on where it stopped."
+                f"nothing was read. {self.connections.problems()} Run this again then: it continues where it stopped."
             )
 
 
 def check_share(step: Step, share: Share, clients: int) -> None:
-    """Refuse a share of another run, step, length or kind, and one that no honest site could send."""
+    """Refuse a share of another run, step, length or type, and one that no honest site could send."""
     if (share.run, share.step) != (step.run, step.index):
         raise WireError(f"Expected a share of step {step.index} of this run, found one of another run or step.")
     value, width = share.value, step.mechanism.width(step.query)
@@ -139,9 +153,9 @@ def check_share(step: Step, share: Share, clients: int) -> None:
 
 
 def _check_bounds(query: Query, value: Array, clients: int) -> None:
-    """An exact term stays within its bound: that of each client, or of more records than any site has."""
+    """Refuse an exact term beyond its bound: that of its clients, or that of more records than any site has."""
     for name, part in query.split(value).items():
         bound = query.blocks[name].bound
-        most = bound.linf * (clients if bound.unit == "client" else _MOST_RECORDS) * (1 + 1e-9)
+        most = bound.linf * (clients if bound.unit == "client" else _MAX_RECORDS) * (1 + 1e-9)
         if part.size and not np.abs(part).max() <= most:
             raise WireError(f"Expected entries up to {most:.6g} in the block '{name}', found larger ones.")

@@ -1,6 +1,6 @@
-"""A secure sum on the server's disk, so that it survives the server's death.
+"""Sums under masks, stage by stage, over connected sites.
 
-Sums under masks, stage by stage, over the sites of a station; a server that dies goes on where it stopped.
+The server saves its progress after each stage, so that a server that was killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedcalib.cohort import MIN_CLIENTS
 from fedcalib.errors import FedcalibError, TooFewClients, TranscriptError
 from fedcalib.loop import Outline, Step, Total
 from fedcalib.remote.protocol import Agreed, Begin, Question, Relay, write
-from fedcalib.remote.sites import Station
+from fedcalib.remote.sites import SiteConnections
 from fedcalib.secagg import Directory, Server, SetupPlan, Slot
 from fedcalib.secagg.messages import Advert, Confirmation, MaskedVector, SealedShares, Unmasking
 from fedcalib.secagg.round import Round
@@ -28,9 +28,9 @@ from fedcalib.types import Words
 @final
 @dataclass(frozen=True)
 class SavedSum:
-    """Which step a setup is at, and how far it came.
+    """The saved progress of a sum: its setup, step and attempt, and the state of the server.
 
-    `server` is empty while keys are exchanged; then vectors are asked for, until the survivors are `fixed`.
+    `server` is empty while keys are exchanged; then vectors are collected, until the survivors are `fixed`.
     """
 
     setup: int
@@ -41,7 +41,7 @@ class SavedSum:
 
 
 def save(folder: Path | None, run: str, saved: SavedSum) -> None:
-    """Write beside and rename, so that a crash leaves the old sum or the new one; None keeps nothing."""
+    """Save a run's sum durably; without a folder nothing is saved."""
     if folder is None:
         return
     path = _path(folder, run)
@@ -54,7 +54,7 @@ def save(folder: Path | None, run: str, saved: SavedSum) -> None:
 
 
 def recall(folder: Path | None, run: str) -> SavedSum | None:
-    """Read a run's sum back, if there is one."""
+    """The saved sum of a run, if there is one."""
     if folder is None or not _path(folder, run).exists():
         return None
     data = wire.parse(_path(folder, run).read_text(encoding="utf-8"))
@@ -77,12 +77,12 @@ M = TypeVar("M", bound=Message)
 class SecureSums:
     """The secure sums of one run.
 
-    One setup prepares the masks of all steps that are left. A step that failed is asked again under a new setup, with
-    fresh masks; a step that was cut short by the server's own death is first taken up where it was left.
+    One setup prepares the masks of all steps that are left. A step that failed is retried under a new setup, with fresh
+    masks; a step that was cut short because the server was killed is first continued where it stopped.
     """
 
     outline: Outline
-    station: Station
+    connections: SiteConnections
     directory: Directory
     state: Path | None = None
     fewest: int = MIN_CLIENTS
@@ -90,7 +90,7 @@ class SecureSums:
     _setup: int = field(default=-1, init=False)
 
     def total(self, step: Step, questions: Mapping[str, Question]) -> Total:
-        """Take up a sum that was cut short, or begin one."""
+        """Continue a sum that was cut short, or begin one."""
         saved = recall(self.state, self.outline.run)
         if saved is not None:
             self._setup = max(self._setup, saved.setup)
@@ -103,7 +103,7 @@ class SecureSums:
         return self._sum(server, step, questions, fixed=False)
 
     def _resumed(self, saved: SavedSum, step: Step, questions: Mapping[str, Question]) -> Total | None:
-        """Finish what was begun: sites answer the same request the same way, so this releases nothing new."""
+        """Finish a saved sum: sites answer the same request in the same way, so this releases nothing new."""
         try:
             server = Server.from_json(saved.server, self.directory)
             total = self._sum(server, replace(step, attempt=saved.attempt), questions, fixed=saved.fixed)
@@ -113,7 +113,7 @@ class SecureSums:
         return total
 
     def _ready(self, step: Step, questions: Mapping[str, Question]) -> Server:
-        """Find a setup that has masks for this attempt, or make one."""
+        """The server of a setup that has masks for this attempt, an existing or a new one."""
         if self._server is None or (step.index, step.attempt) not in _prepared(self._server):
             self._setup += 1
             # sites accept a setup's number once, so it is spent before it is sent
@@ -126,18 +126,18 @@ class SecureSums:
         server = Server(plan, self.directory)
         begin = write(Begin(self.outline, plan.to_json()))
         everyone = dict.fromkeys(questions, begin)
-        self.station.ask(
-            "begin", everyone, Agreed, lambda _, told: server.accept_keys(Advert.from_json(told.keys)), "keys"
+        self.connections.send(
+            "begin", everyone, Agreed, lambda _, reply: server.accept_keys(Advert.from_json(reply.keys)), "keys"
         )
         self._stage("shares", self._closed(server.close_keys), SealedShares, server.accept_shares, "shares of keys")
         self._closed(server.close_shares)
         return server
 
     def _plan(self, step: Step) -> SetupPlan:
-        """Prepare the step at hand and, where everybody takes part in every step, all that follow it."""
-        drawn = step.participation.members(self.station.clients, step.index, step.run)
+        """A plan with the current step and, where everybody takes part in every step, all that follow it."""
+        sampled = step.participation.members(self.connections.clients, step.index, step.run)
         pairs = list(zip(self.outline.queries, self.outline.mechanisms, strict=True))
-        later = range(step.index + 1, len(pairs) if drawn is None else 0)
+        later = range(step.index + 1, len(pairs) if sampled is None else 0)
         slots = [Slot(step.index, step.attempt, step.mechanism.width(step.query))]
         for index in later:
             query, mechanism = pairs[index]
@@ -146,17 +146,17 @@ class SecureSums:
         return SetupPlan(self.outline.run, tuple(slots), self._setup, floor=self._floor(step))
 
     def _floor(self, step: Step) -> int:
-        """Where each site is one client, the fewest clients of a sum are the fewest sites."""
-        single = all(seat.clients == 1 for seat in self.station.seats.values())
+        """The fewest sites of a sum; where each site is one client, also the fewest clients."""
+        single = all(info.clients == 1 for info in self.connections.sites.values())
         return max(self.fewest, step.cohort.floor) if single else self.fewest
 
     def _sum(self, server: Server, step: Step, questions: Mapping[str, Question], *, fixed: bool) -> Total:
-        """Stages 3 and 4."""
+        """Stages 3 and 4: collect masked vectors, then unmask their sum."""
         if not fixed:
             self._masked(server, step, questions)
         now = server.round(step.index, step.attempt)
         survivors = self._closed(now.close_masked)
-        clients = sum(self.station.counted(site, questions.get(site)) for site in survivors)
+        clients = sum(self.connections.clients_of(site, questions.get(site)) for site in survivors)
         step.cohort.require(clients)  # before anything is unmasked
         self._save(server, step, fixed=True)
         return Total(self._unmasked(now, step), clients)
@@ -170,7 +170,7 @@ class SecureSums:
             if site in questions
         }
         name = f"step {step.index}: masked vectors"
-        self.station.ask("ask", texts, Relay, lambda _, told: accept(MaskedVector.from_json(told.text)), name)
+        self.connections.send("ask", texts, Relay, lambda _, reply: accept(MaskedVector.from_json(reply.text)), name)
 
     def _unmasked(self, now: Round, step: Step) -> Words:
         name = f"step {step.index}: survivors"
@@ -182,18 +182,18 @@ class SecureSums:
     def _stage(
         self, action: str, messages: Mapping[str, Message], kind: type[M], accept: Callable[[M], None], name: str
     ) -> None:
-        """Send a message of the protocol to each site and hand the replies on."""
+        """Send a message of secure aggregation to each site and pass the replies on."""
         texts = {site: write(Relay(self.outline.run, message.to_json())) for site, message in messages.items()}
-        self.station.ask(action, texts, Relay, lambda _, told: accept(kind.from_json(told.text)), name)
+        self.connections.send(action, texts, Relay, lambda _, reply: accept(kind.from_json(reply.text)), name)
 
     def _closed(self, close: Callable[[], T]) -> T:
-        """Close a stage; with too few replies, say which sites are missing and why."""
+        """Close a stage; with too few replies, the error names the missing sites and why."""
         try:
             return close()
         except TooFewClients as error:
             raise TooFewClients(
-                f"{error} {self.station.troubles()} No partial sum was read. Run this again when they are back: it "
-                "goes on where it stopped."
+                f"{error} {self.connections.problems()} No partial sum was read. Run this again when they are back: it "
+                "continues where it stopped."
             ) from error
 
     def _save(self, server: Server, step: Step, *, fixed: bool) -> None:

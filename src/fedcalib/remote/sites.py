@@ -1,6 +1,6 @@
-"""How texts reach sites: the only part of a federation that differs between a test, a simulation and the world.
+"""The server's connections to its sites: how texts reach them, who answered, and why the others did not.
 
-The server's end of every conversation: who the sites are, who answered, and what became of the others.
+A `Transport` is the only part of a federation that differs between a test, a simulation and a deployment.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from fedcalib.remote.protocol import REASONS, Introduction, Question, Refused, r
 
 
 class Transport(ABC):
-    """Carries one text to each of some sites and brings back what they answer in time.
+    """Carries one text to each of some sites and returns what they answer in time.
 
-    An address is whatever the transport knows a site by. A site that is not in the answers was lost, late or broken.
+    An address is whatever the transport knows a site by. A site without an answer was lost, late or broken.
     """
 
     @abstractmethod
     def addresses(self) -> tuple[str, ...]:
-        """List who can be reached."""
+        """The sites that can be reached now."""
 
     @abstractmethod
     def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
-        """Send one text to each address and wait for the answers, so many seconds at most."""
+        """Send one text to each address and wait for the answers, at most `timeout` seconds."""
 
 
 T = TypeVar("T")
 
-_PULSE: Final = 0.2  # seconds between two looks for sites
+_POLL_SECONDS: Final = 0.2  # between two looks for sites
 
 
 @final
 @dataclass(frozen=True)
-class Event:
-    """Something worth telling whoever watches a run."""
+class Notice:
+    """The outcome of a stage, for whoever watches a run: how many sites were asked, answered, and were lost."""
 
     stage: str
     asked: int
@@ -48,14 +48,14 @@ class Event:
     epsilon_left: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give it as plain data."""
+        """The notice as plain data; the field names are the format of progress files."""
         return {**asdict(self), "lost": dict(self.lost)}
 
 
 @final
 @dataclass(frozen=True)
-class Seat:
-    """A site as the server knows it: its address, and its clients numbered from `first`."""
+class ConnectedSite:
+    """A connected site: its address, its name, and its clients, which are numbered from `first`."""
 
     address: str
     site: str
@@ -66,56 +66,58 @@ class Seat:
 
 @final
 @dataclass(eq=False)
-class Station:
-    """Asks sites stage by stage. A reply that cannot be used is as good as none, and its site is named."""
+class SiteConnections:
+    """The connected sites, and messages to them. A reply that cannot be used counts as none; `lost` says why."""
 
     transport: Transport
     timeout: float
     patience: int
-    watch: Callable[[Event], None] | None = None
-    seats: dict[str, Seat] = field(default_factory=dict)
+    watch: Callable[[Notice], None] | None = None
+    sites: dict[str, ConnectedSite] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
 
-    def gather_sites(self, wanted: int | None, known: Iterable[str]) -> None:
-        """Learn who is there; a name that is unknown or taken is turned away."""
+    def connect(self, wanted: int | None, known: Iterable[str]) -> None:
+        """Wait for sites and record who they are; a site whose name is unknown or already taken is left out."""
         found = self._exchange("hello", dict.fromkeys(self._present(wanted), ""), Introduction, str)
         chosen: dict[str, tuple[str, Introduction]] = {}
-        for address, told in found.items():
-            if told.site in known and told.site not in chosen and told.clients > 0:
-                chosen[told.site] = (address, told)
+        for address, reply in found.items():
+            if reply.site in known and reply.site not in chosen and reply.clients > 0:
+                chosen[reply.site] = (address, reply)
             else:
-                self.lost[address] = f"introduced itself as '{told.site[:60]}', which is unknown or taken"
-        self._seat(chosen)
-        if wanted is not None and len(self.seats) < wanted:
-            raise TooFewClients(f"Expected {wanted} sites, found {len(self.seats)}. {self.troubles()}".strip())
+                self.lost[address] = f"introduced itself as '{reply.site[:60]}', which is unknown or taken"
+        self._add_sites(chosen)
+        if wanted is not None and len(self.sites) < wanted:
+            raise TooFewClients(f"Expected {wanted} sites, found {len(self.sites)}. {self.problems()}".strip())
 
     def _present(self, wanted: int | None) -> tuple[str, ...]:
-        """Wait for sites to connect."""
+        """The addresses of connected sites, once enough of them are there or the time is over."""
         deadline = time.monotonic() + self.timeout
         present = self.transport.addresses()
         while len(present) < (wanted or 1) and time.monotonic() < deadline:
-            time.sleep(_PULSE)
+            time.sleep(_POLL_SECONDS)
             present = self.transport.addresses()
         return present
 
-    def _seat(self, chosen: Mapping[str, tuple[str, Introduction]]) -> None:
+    def _add_sites(self, chosen: Mapping[str, tuple[str, Introduction]]) -> None:
         first = 0
         for site in sorted(chosen):
-            address, told = chosen[site]
-            self.seats[site] = Seat(address, site, first, told.clients, told.classes)
-            first += told.clients
-            if told.version != __version__:
-                self.lost[site] = f"runs fedcalib {told.version}, not {__version__}"
-        if len({seat.classes for seat in self.seats.values()}) > 1:
-            counts = ", ".join(f"{seat.site}: {seat.classes}" for seat in self.seats.values())
-            raise TooFewClients(f"Expected the same classes at every site, found {counts}; let the sites agree first.")
+            address, reply = chosen[site]
+            self.sites[site] = ConnectedSite(address, site, first, reply.clients, reply.classes)
+            first += reply.clients
+            if reply.version != __version__:
+                self.lost[site] = f"runs fedcalib {reply.version}, not {__version__}"
+        if len({info.classes for info in self.sites.values()}) > 1:
+            counts = ", ".join(f"{info.site}: {info.classes}" for info in self.sites.values())
+            raise TooFewClients(
+                f"Expected the same classes at every site, found {counts}; check the records of the sites."
+            )
 
-    def ask(
+    def send(
         self, action: str, texts: Mapping[str, str], kind: type[T], accept: Callable[[str, T], None], stage: str
     ) -> None:
-        """Ask sites by name and hand each good reply on; the others are remembered with the reason."""
-        self.lost = {site: "is not connected" for site in texts if site not in self.seats}
-        names = {self.seats[site].address: site for site in texts if site in self.seats}
+        """Send a text to each site and pass good replies to `accept`; `lost` then holds why others are missing."""
+        self.lost = {site: "is not connected" for site in texts if site not in self.sites}
+        names = {self.sites[site].address: site for site in texts if site in self.sites}
         by_address = {address: texts[site] for address, site in names.items()}
         good: set[str] = set()
         for address, reply in self._exchange(action, by_address, kind, names.__getitem__).items():
@@ -125,47 +127,47 @@ class Station:
             except FedcalibError as error:
                 self.lost[names[address]] = f"sent a reply that cannot be used: {error}"
         if self.watch is not None:
-            self.watch(Event(stage, len(texts), len(good), dict(self.lost)))
+            self.watch(Notice(stage, len(texts), len(good), dict(self.lost)))
 
     def _exchange(
         self, action: str, texts: Mapping[str, str], kind: type[T], name: Callable[[str], str]
     ) -> dict[str, T]:
-        """Send; sites answer the same request the same way, so whoever kept silent may be asked once more."""
+        """Send texts, and repeat them to silent sites: a site answers the same request in the same way."""
         found: dict[str, T] = {}
         left = dict(texts)
         for _ in range(1 + self.patience):
             replies = self.transport.exchange(action, left, self.timeout) if left else {}
             for address, text in replies.items():
                 if address in left:
-                    self._sort(name(address), address, text, kind, found)
+                    self._read_reply(name(address), address, text, kind, found)
                     del left[address]
         self.lost.update(
-            {name(address): f"did not answer within {self.timeout:g} s; is it running?" for address in left}
+            {name(address): f"did not answer within {self.timeout:g} s; check that it is running" for address in left}
         )
         return found
 
-    def _sort(self, name: str, address: str, text: str, kind: type[T], found: dict[str, T]) -> None:
+    def _read_reply(self, name: str, address: str, text: str, kind: type[T], found: dict[str, T]) -> None:
         try:
             reply = read_reply(text, kind)
         except FedcalibError as error:
             self.lost[name] = f"sent something unreadable: {error}"
             return
         if isinstance(reply, Refused):
-            self.lost[name] = REASONS.get(reply.reason, "refused without a known reason; ask the site")
+            self.lost[name] = REASONS.get(reply.reason, "refused without a known reason; ask its operator")
         else:
             found[address] = reply
 
-    def counted(self, site: str, question: Question | None) -> int:
-        """Count the clients of a site that a question is for; a site that is gone was one client."""
+    def clients_of(self, site: str, question: Question | None) -> int:
+        """The number of clients of a site that a query is for; a site that is gone counts as one client."""
         if question is not None and question.members:
             return len(question.members)
-        return self.seats[site].clients if site in self.seats else 1
+        return self.sites[site].clients if site in self.sites else 1
 
     @property
     def clients(self) -> int:
-        """Count the clients of all sites."""
-        return sum(seat.clients for seat in self.seats.values())
+        """The number of clients of all sites."""
+        return sum(info.clients for info in self.sites.values())
 
-    def troubles(self) -> str:
-        """Say which sites are missing, why, and so what to do."""
+    def problems(self) -> str:
+        """Which sites are missing, why, and what to do."""
         return " ".join(f"Site '{site}' {why}." for site, why in sorted(self.lost.items()))
