@@ -11,7 +11,7 @@ import fedcalib as fc
 from fedcalib.artifacts.scaling import OrderPreservingNetwork, OrderPreservingVector
 from fedcalib.families import Family
 from fedcalib.families.affine import MatrixFamily, TemperatureFamily, VectorFamily
-from fedcalib.families.local_fits import fit_side_by_side
+from fedcalib.families.local_fits import fit_batched
 from fedcalib.families.order_preserving import OrderPreservingNetworkFamily, OrderPreservingVectorFamily
 from fedcalib.queries.scaling import LocalFit
 from fedcalib.records import softmax
@@ -122,7 +122,7 @@ def test_a_client_of_many_records_is_fitted_to_the_same_place(family: Family) ->
     start = family.start(4)
     alone = family.fit(start, logits, labels, ridge=1.0, steps=50, rng=rng)
     held = logits, labels, np.array([0, len(labels)])
-    beside = fit_side_by_side(family.record_losses, start, held, ridge=1.0, steps=500)[0]
+    beside = fit_batched(family.record_losses, start, held, ridge=1.0, steps=500)[0]
     losses = [family.loss(at, logits, labels)[0] + 0.5 * float((at - start) @ (at - start)) for at in (alone, beside)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-7)
     small = fc.Records.of_logits(logits[:50], labels[:50])
@@ -134,8 +134,8 @@ def test_a_client_of_many_records_is_fitted_to_the_same_place(family: Family) ->
     np.testing.assert_allclose(each[3], each[0])
 
 
-def test_families_that_do_not_say_how_they_bend_say_so() -> None:
-    with pytest.raises(fc.errors.InputError, match="how its loss bends"):
+def test_families_without_a_hessian_say_so() -> None:
+    with pytest.raises(fc.errors.InputError, match="known Hessian"):
         OrderPreservingVectorFamily().curvature(np.zeros(6), np.zeros((1, 3)), np.zeros(1, dtype=int))
 
 

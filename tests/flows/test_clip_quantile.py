@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import fedcalib as fc
 from fedcalib import accounting, registry, wire
 from fedcalib.errors import InputError
-from fedcalib.flows.wrapped import EDGES, clip_quantile, clipped_sum
+from fedcalib.flows.wrapped import DEFAULT_EDGES, clip_quantile, clipped_sum
 from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.reliability import Losses, TopLabelTable
 from fedcalib.queries.wrapped import Clipped, NormHistogram
@@ -119,7 +119,7 @@ def test_each_client_is_counted_once_in_the_histogram_of_norms():
 
 
 def test_questions_around_questions_cross_the_wire():
-    for query in (Clipped(JOINED, 3.0), NormHistogram(JOINED, EDGES, 0.1)):
+    for query in (Clipped(JOINED, 3.0), NormHistogram(JOINED, DEFAULT_EDGES, 0.1)):
         assert wire.loads(wire.dumps(query)) == query
 
 

@@ -1,8 +1,7 @@
-"""Families of scalings: maps on logits that a parameter vector picks out, with their losses and gradients.
+"""Families of scalings: maps on logits that a parameter vector picks out, with their losses and derivatives.
 
-What every family of scalings offers: where it starts, how it learns from one client's records, what it becomes.
-
-What some records say about a scaling of two parameters a class: the loss, its gradient and its curvature.
+A `Family` states where it starts, how a client fits it to its own records, and which calibrator its parameters make.
+Families with two parameters per class also state each record's `Derivatives`, so that sums of gradients can train them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
-from fedcalib.families.local_fits import MANY, MOST, fit_alone, fit_side_by_side
+from fedcalib.families.local_fits import MAX_PARAMETERS_FOR_NEWTON, MIN_RECORDS_FOR_NEWTON, fit_batched, fit_by_newton
 from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
@@ -31,82 +30,82 @@ class Family(ABC):
 
     @abstractmethod
     def start(self, classes: int) -> Floats:
-        """Give the parameters of the map that changes nothing, (size,)."""
+        """The parameters of the identity, shape (size,)."""
 
     def soft_start(self, classes: int) -> Floats:
-        """Give parameters that make probabilities softer, from where Newton's steps do not overshoot, (size,)."""
+        """Parameters that make probabilities softer, from which Newton steps do not overshoot, shape (size,)."""
         return self.start(classes)
 
     @abstractmethod
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
-        """Sum the log loss over records, with its gradient in the parameters."""
+        """The log loss summed over records, and its gradient in the parameters."""
 
     @abstractmethod
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
-        """Make a calibrator of parameters, valid whatever noise they carry."""
+        """The calibrator of these parameters, valid whatever noise they carry."""
 
     def derivatives(self, parameters: Floats, logits: Floats, labels: Ints) -> Derivatives:
-        """Give each record's loss with two derivatives; only families of two parameters a class can."""
+        """Each record's loss and its first two derivatives; only for families of two parameters per class."""
         raise InputError(
             f"Expected a family that sums of gradients can train, found {type(self).__name__}; train it by local fits."
         )
 
     def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Give each record's loss, (n,), and slope, (n, size), each record with parameters of its own, (n, size)."""
-        raise InputError(f"Expected a family that clients can fit side by side, found {type(self).__name__}.")
+        """Losses, shape (n,), and gradients, shape (n, size), of records that each have parameters of their own."""
+        raise InputError(f"Expected a family whose clients can be fitted in one batch, found {type(self).__name__}.")
 
     @property
     def convex(self) -> bool:
-        """Say whether the loss has one lowest place and `curvature` gives how it bends."""
+        """Whether the loss is convex and `curvature` is its Hessian."""
         return False
 
     def curvature(self, parameters: Floats, logits: Floats, labels: Ints) -> Floats:
-        """Sum the curvature of the log loss over records, (size, size)."""
-        raise InputError(f"Expected a family that says how its loss bends, found {type(self).__name__}.")
+        """The Hessian of the summed log loss, shape (size, size)."""
+        raise InputError(f"Expected a family with a known Hessian, found {type(self).__name__}.")
 
     def fit_each(
         self, parameters: Floats, federation: Federation, *, ridge: float, steps: int, randomness: Randomness
     ) -> Floats:
-        """Improve parameters on each client's own records, (clients, size); a client without records keeps them."""
-        large = federation.sizes > self._many(parameters)
+        """Parameters fitted to each client's records, shape (clients, size); a client without records keeps them."""
+        large = federation.sizes > self._max_batched(parameters)
         fitted = np.empty((len(federation), len(parameters)))
         rest = federation.subset(~large) if large.any() else federation
-        held = bounded_logits(rest.records), rest.records.labels, rest.offsets
-        fitted[~large] = fit_side_by_side(self.record_losses, parameters, held, ridge=ridge, steps=steps)
+        data = bounded_logits(rest.records), rest.records.labels, rest.offsets
+        fitted[~large] = fit_batched(self.record_losses, parameters, data, ridge=ridge, steps=steps)
         for client in np.flatnonzero(large):
             records = federation.client(int(client))
-            alone = bounded_logits(records), records.labels
-            fitted[client] = fit_alone(self.loss, self.curvature, parameters, alone, ridge=ridge, steps=steps)
+            own = bounded_logits(records), records.labels
+            fitted[client] = fit_by_newton(self.loss, self.curvature, parameters, own, ridge=ridge, steps=steps)
         return fitted
 
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
     ) -> Floats:
-        """Improve parameters on one client's records, drawn by `ridge` toward where they started."""
-        if len(labels) > self._many(parameters):
-            return fit_alone(self.loss, self.curvature, parameters, (logits, labels), ridge=ridge, steps=steps)
-        held = logits, labels, np.array([0, len(labels)])
-        found: Floats = fit_side_by_side(self.record_losses, parameters, held, ridge=ridge, steps=steps)[0]
-        return found
+        """Parameters fitted to one client's records, with a ridge toward where they start."""
+        if len(labels) > self._max_batched(parameters):
+            return fit_by_newton(self.loss, self.curvature, parameters, (logits, labels), ridge=ridge, steps=steps)
+        data = logits, labels, np.array([0, len(labels)])
+        fitted: Floats = fit_batched(self.record_losses, parameters, data, ridge=ridge, steps=steps)[0]
+        return fitted
 
-    def _many(self, parameters: Floats) -> float:
-        """Say beyond how many records a client is fitted alone, by its own curvature."""
-        return MANY if self.convex and len(parameters) <= MOST else inf
+    def _max_batched(self, parameters: Floats) -> float:
+        """The number of records beyond which a client is fitted on its own."""
+        return MIN_RECORDS_FOR_NEWTON if self.convex and len(parameters) <= MAX_PARAMETERS_FOR_NEWTON else inf
 
 
 def bounded_logits(records: Records) -> Floats:
-    """Give a client's logits, in double precision and within what exponentials can take."""
+    """A client's logits in double precision, clipped to the range of exponentials."""
     return np.clip(np.asarray(records.logits, dtype=np.float64), -1e6, 1e6)
 
 
 def log_loss(logits: Floats, labels: Ints) -> tuple[float, Floats]:
-    """Sum the log loss of logits, with its gradient in them: probabilities minus labels, (n, classes)."""
+    """The summed log loss of logits, and its gradient in them: probabilities minus labels, shape (n, classes)."""
     value, residual = log_losses(logits, labels)
     return float(value.sum()), residual
 
 
 def log_losses(logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-    """Give each record's log loss of its logits, (n,), with the same gradient."""
+    """Each record's log loss, shape (n,), and the same gradient."""
     shifted = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
     exponentials = np.exp(shifted)
     mass = exponentials.sum(axis=1)
@@ -119,55 +118,56 @@ def log_losses(logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Derivatives(ABC):
-    """Some records' log loss, and its first two derivatives in the parameters, class by class.
+    """Log losses of some records, and their first two derivatives in the parameters, class by class.
 
-    A class's two parameters make one number, lever * first + second, and the loss depends on these numbers alone. So
-    the gradient is each class's pull times (lever, 1), and the curvature of two classes is their bend times the outer
-    product of their (lever, 1). Parameters are in the order first of every class, then second of every class.
+    A class's two parameters make one predictor, covariate * first + second, and the loss depends on the predictors
+    alone. So the gradient is each class's residual (the derivative in its predictor) times (covariate, 1), and the
+    Hessian block of two classes is the second derivative in their predictors times the outer product of their
+    (covariate, 1). Parameters are in the order first of every class, then second of every class.
     """
 
     loss: Floats  # (n,)
-    lever: Floats  # (classes, n)
-    pull: Floats  # (classes, n)
-    own: Floats  # (classes, n): the bend of each class with itself
+    covariate: Floats  # (classes, n)
+    residual: Floats  # (classes, n)
+    own: Floats  # (classes, n): the second derivative in each class's predictor
 
     @abstractmethod
-    def bends(self) -> Floats:
-        """Write out the bend of every two classes, (classes, classes, n)."""
+    def predictor_hessian(self) -> Floats:
+        """Second derivatives in the predictors of every two classes, shape (classes, classes, n)."""
 
     @abstractmethod
-    def summed_bends(self, weights: Floats) -> Floats:
-        """Sum the curvature of different classes over weighted records, (parameters, parameters).
+    def summed_cross_hessian(self, weights: Floats) -> Floats:
+        """The Hessian blocks of different classes, summed over weighted records, shape (parameters, parameters).
 
-        What stands where a class meets itself does not matter.
+        Blocks of a class with itself may hold anything.
         """
 
     @abstractmethod
-    def squares_apart(self) -> Floats:
-        """Sum the squares of the curvature of different classes, each two classes once, (n,)."""
+    def cross_squares(self) -> Floats:
+        """The sum of squares of the Hessian blocks of different classes, each two classes once, shape (n,)."""
 
     @property
     def gradient(self) -> Floats:
-        """Give each record's gradient, (parameters, n)."""
-        return np.concatenate([self.pull * self.lever, self.pull])
+        """Each record's gradient, shape (parameters, n)."""
+        return np.concatenate([self.residual * self.covariate, self.residual])
 
     @property
     def curvature_by_class(self) -> Floats:
-        """Give the curvature of each class's two parameters, (3, classes, n).
+        """The Hessian of each class's two parameters, shape (3, classes, n).
 
         The three are the first parameter with itself, with the second, and the second with itself.
         """
-        return np.stack([self.own * self.lever**2, self.own * self.lever, self.own])
+        return np.stack([self.own * self.covariate**2, self.own * self.covariate, self.own])
 
     def curvature(self) -> Floats:
-        """Write out each record's curvature, (parameters, parameters, n)."""
-        mixed = self.bends() * self.lever
-        upper = np.concatenate([mixed * self.lever[:, None], mixed.swapaxes(0, 1)], axis=1)
-        return np.concatenate([upper, np.concatenate([mixed, self.bends()], axis=1)])
+        """Each record's Hessian, shape (parameters, parameters, n)."""
+        mixed = self.predictor_hessian() * self.covariate
+        upper = np.concatenate([mixed * self.covariate[:, None], mixed.swapaxes(0, 1)], axis=1)
+        return np.concatenate([upper, np.concatenate([mixed, self.predictor_hessian()], axis=1)])
 
     def summed_curvature(self, weights: Floats) -> Floats:
-        """Sum the curvature over weighted records, (parameters, parameters)."""
-        total = self.summed_bends(weights)
+        """The Hessian summed over weighted records, shape (parameters, parameters)."""
+        total = self.summed_cross_hessian(weights)
         first, second = np.split(np.arange(len(total)), 2)
         pairs = ((first, first), (first, second), (second, second))
         for (a, b), value in zip(pairs, self.curvature_by_class @ weights, strict=True):
@@ -175,10 +175,10 @@ class Derivatives(ABC):
         return total
 
     def curvature_norms(self) -> Floats:
-        """Give the L2 norm of the upper triangle of each record's curvature, (n,)."""
-        levers = self.lever**2
-        squares: Floats = np.square(self.own * (1 + levers)).sum(axis=0) + 2 * self.squares_apart()
-        diagonal = (np.square(self.own) * (1 + levers**2)).sum(axis=0)
+        """The L2 norm of the upper triangle of each record's Hessian, shape (n,)."""
+        squared_covariate = self.covariate**2
+        squares: Floats = np.square(self.own * (1 + squared_covariate)).sum(axis=0) + 2 * self.cross_squares()
+        diagonal = (np.square(self.own) * (1 + squared_covariate**2)).sum(axis=0)
         norms: Floats = np.sqrt((squares + diagonal) / 2)
         return norms
 
@@ -186,75 +186,71 @@ class Derivatives(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class SoftmaxDerivatives(Derivatives):
-    """The numbers are logits: classes p and q bend by -pq, a class with itself by p(1 - p)."""
+    """Predictors are logits: second derivatives are -pq for two classes and p(1 - p) for a class with itself."""
 
     probs: Floats  # (classes, n)
 
-    def bends(self) -> Floats:
-        """Multiply probabilities."""
+    def predictor_hessian(self) -> Floats:
         products: Floats = -self.probs[:, None] * self.probs
         every = np.arange(len(self.probs))
         products[every, every] = self.own
         return products
 
-    def summed_bends(self, weights: Floats) -> Floats:
-        """Multiply matrices: the bends are minus an outer product."""
-        moved = np.concatenate([self.probs * self.lever, self.probs])
-        moved *= np.sqrt(weights)
-        product: Floats = -(moved @ moved.T)
+    def summed_cross_hessian(self, weights: Floats) -> Floats:
+        """A matrix product, since the blocks are minus an outer product."""
+        weighted = np.concatenate([self.probs * self.covariate, self.probs])
+        weighted *= np.sqrt(weights)
+        product: Floats = -(weighted @ weighted.T)
         return product
 
-    def squares_apart(self) -> Floats:
-        """Add up, class after class, what lies before it."""
-        return _products_apart(self.probs**2 * (1 + self.lever**2))
+    def cross_squares(self) -> Floats:
+        return _cross_products(self.probs**2 * (1 + self.covariate**2))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class GapDerivatives(Derivatives):
-    """The numbers stretch gaps: what matters is how much each gap is lifted, and how likely a class above it is.
+    """Predictors stretch gaps between sorted logits.
 
-    Two gaps, the first with probability P of a class above it and the second with Q >= P, bend by P(1 - Q) times both
-    lifts. A gap bends with itself further, since its stretch is no straight line. The lowest class has no gap: its
-    lift is zero.
+    Let P be the probability of a class above the first of two gaps, and Q >= P that of a class above the second. The
+    second derivative in their predictors is P(1 - Q) times both gaps' derivatives (`lift`). A gap has a further term
+    with itself, since its stretch is not linear. The lowest class has no gap: its lift is zero.
     """
 
-    lift: Floats  # (classes, n)
+    lift: Floats  # (classes, n): the derivative of the gap in its predictor
     above: Floats  # (classes, n): the probability of a class above the gap
     above_ranked: Floats  # (classes - 1, n): the same from the top down
-    squares_ranked: Floats  # (classes - 1, n): lift^2 (1 + lever^2), from the top down
+    squares_ranked: Floats  # (classes - 1, n): lift^2 (1 + covariate^2), from the top down
 
-    def bends(self) -> Floats:
-        """Take the smaller probability, less the product."""
-        nearer = np.minimum(self.above[:, None], self.above) - self.above[:, None] * self.above
+    def predictor_hessian(self) -> Floats:
+        covariance = np.minimum(self.above[:, None], self.above) - self.above[:, None] * self.above
         every = np.arange(len(self.above))
-        bent: Floats = nearer * self.lift[:, None] * self.lift
-        bent[every, every] = self.own
-        return bent
+        second: Floats = covariance * self.lift[:, None] * self.lift
+        second[every, every] = self.own
+        return second
 
-    def summed_bends(self, weights: Floats) -> Floats:
-        """Take one class after another with all that follow it."""
+    def summed_cross_hessian(self, weights: Floats) -> Floats:
+        """One class after another with all that follow it."""
         classes = len(self.lift)
         total = np.zeros((2, classes, 2, classes))
-        lifted = np.stack([self.lift * self.lever, self.lift]) * weights
+        lifted = np.stack([self.lift * self.covariate, self.lift]) * weights
         for first in range(classes - 1):
             rest = self.above[first + 1 :]
-            nearer = np.minimum(self.above[first], rest) - self.above[first] * rest
-            nearer *= self.lift[first + 1 :]
-            moved = np.stack([nearer * self.lever[first + 1 :], nearer])
-            total[:, first, :, first + 1 :] = (moved @ lifted[:, first].T).transpose(2, 0, 1)
+            covariance = np.minimum(self.above[first], rest) - self.above[first] * rest
+            covariance *= self.lift[first + 1 :]
+            blocks = np.stack([covariance * self.covariate[first + 1 :], covariance])
+            total[:, first, :, first + 1 :] = (blocks @ lifted[:, first].T).transpose(2, 0, 1)
         whole = total.reshape(2 * classes, 2 * classes)
         return whole + whole.T
 
-    def squares_apart(self) -> Floats:
-        """Add up, gap after gap from the top, what lies above it."""
+    def cross_squares(self) -> Floats:
         upper = np.cumsum(self.above_ranked**2 * self.squares_ranked, axis=0)[:-1]
         lower = np.square(1 - self.above_ranked) * self.squares_ranked
         squares: Floats = np.einsum("ij,ij->j", upper, lower[1:])
         return squares
 
 
-def _products_apart(values: Floats) -> Floats:
-    """Sum the products of each two different rows, (n,)."""
+def _cross_products(values: Floats) -> Floats:
+    """The sum of products of each two different rows, shape (n,)."""
     products: Floats = np.einsum("ij,ij->j", np.cumsum(values, axis=0)[:-1], values[1:])
     return products

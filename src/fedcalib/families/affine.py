@@ -11,7 +11,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
 from fedcalib.families import Derivatives, Family, SoftmaxDerivatives, bounded_logits, log_loss, log_losses
-from fedcalib.families.local_fits import Slice, best_logarithms, slices
+from fedcalib.families.local_fits import Slice, best_log_temperatures, slices
 from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
 from fedcalib.records import softmax
@@ -21,10 +21,10 @@ from fedcalib.types import Floats, Ints
 @final
 @dataclass(frozen=True)
 class TemperatureFamily(Family):
-    """Logits divided by T. What is exchanged is T (or its logarithm), never 1/T.
+    """Logits divided by T. Clients exchange T (or its logarithm), never 1/T.
 
-    The loss is convex in 1/T, but clients whose answers are all right have their best T at zero: an average of 1/T is
-    theirs alone, an average of T hardly feels them.
+    The loss is convex in 1/T, but the best T of a client whose answers are all right is zero: such clients dominate an
+    average of 1/T and hardly affect one of T.
     """
 
     lowest: float = 0.05
@@ -32,25 +32,24 @@ class TemperatureFamily(Family):
     logarithm: bool = False
 
     def start(self, classes: int) -> Floats:
-        """Begin at T = 1."""
         return np.array([0.0 if self.logarithm else 1.0])
 
     def temperature(self, parameters: Floats) -> float:
-        """Read T, kept within its range whatever the noise."""
+        """T, clipped to its range whatever the noise."""
         value = np.exp(np.clip(parameters[0], -50, 50)) if self.logarithm else parameters[0]
         return float(np.clip(value, self.lowest, self.highest))
 
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
-        """Sum the log loss; its gradient in T is minus (gradient times logits) over T squared."""
+        """The gradient in T is minus (gradient in the logits times logits) over T squared."""
         t = self.temperature(parameters)
         value, residual = log_loss(logits / t, labels)
-        slope = -float(np.einsum("ij,ij->", residual, logits)) / t**2
-        return value, np.array([slope * t if self.logarithm else slope])
+        gradient = -float(np.einsum("ij,ij->", residual, logits)) / t**2
+        return value, np.array([gradient * t if self.logarithm else gradient])
 
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
     ) -> Floats:
-        """Find the best T of one client, drawn toward 1 by ridge * (ln T)^2 / 2 on the summed loss."""
+        """The best T of one client, with a penalty of ridge * (ln T)^2 / 2 on the summed loss."""
         parts = list(slices(logits, labels, np.zeros(len(labels), dtype=np.int64)))
         found: Floats = self._best(parts, parameters, 1, ridge)[0]
         return found
@@ -58,18 +57,17 @@ class TemperatureFamily(Family):
     def fit_each(
         self, parameters: Floats, federation: Federation, *, ridge: float, steps: int, randomness: Randomness
     ) -> Floats:
-        """Find every client's best T side by side: one pass over all records a step."""
+        """All clients at once: one pass over all records per step."""
         parts = list(slices(bounded_logits(federation.records), federation.records.labels, federation.owner))
         fitted = self._best(parts, parameters, len(federation), ridge)
         return np.where(federation.sizes[:, None] > 0, fitted, parameters)
 
     def _best(self, parts: list[Slice], parameters: Floats, clients: int, ridge: float) -> Floats:
         start = np.full(clients, log(self.temperature(parameters)))
-        best = best_logarithms(parts, start, ridge, log(self.lowest), log(self.highest))
+        best = best_log_temperatures(parts, start, ridge, log(self.lowest), log(self.highest))
         return (best if self.logarithm else np.exp(best))[:, None]
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
-        """Make a temperature of it."""
         return Temperature(self.temperature(parameters))
 
 
@@ -79,51 +77,44 @@ class VectorFamily(Family):
     """Each class's logit times its own factor, plus its own shift."""
 
     def start(self, classes: int) -> Floats:
-        """Begin with factors 1 and shifts 0."""
         return np.concatenate([np.ones(classes), np.zeros(classes)])
 
     def soft_start(self, classes: int) -> Floats:
-        """Halve the logits."""
         return self.start(classes) / 2
 
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
-        """Sum the log loss."""
         scale, shift = np.split(parameters, 2)
         value, residual = log_loss(scale * logits + shift, labels)
         return value, np.concatenate([np.einsum("ij,ij->j", residual, logits), residual.sum(axis=0)])
 
     def derivatives(self, parameters: Floats, logits: Floats, labels: Ints) -> Derivatives:
         """Each logit depends on its own factor and shift alone; class by class, since short rows are slow."""
-        lever = np.ascontiguousarray(logits.T)
+        inputs = np.ascontiguousarray(logits.T)
         scale, shift = np.split(parameters, 2)
-        probs = scale[:, None] * lever + shift[:, None]
+        probs = scale[:, None] * inputs + shift[:, None]
         probs -= probs.max(axis=0, initial=-np.inf)
         records = np.arange(len(labels))
         own = probs[labels, records]
         np.exp(probs, out=probs)
         mass = probs.sum(axis=0)
         probs /= mass
-        pull = probs.copy()
-        pull[labels, records] -= 1
-        return SoftmaxDerivatives(np.log(mass) - own, lever, pull, probs * (1 - probs), probs)
+        residual = probs.copy()
+        residual[labels, records] -= 1
+        return SoftmaxDerivatives(np.log(mass) - own, inputs, residual, probs * (1 - probs), probs)
 
     @property
     def convex(self) -> bool:
-        """One lowest place."""
         return True
 
     def curvature(self, parameters: Floats, logits: Floats, labels: Ints) -> Floats:
-        """Multiply matrices."""
         return self.derivatives(parameters, logits, labels).summed_curvature(np.ones(len(labels)))
 
     def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Give each record's loss and slope, each record with parameters of its own."""
         scale, shift = np.split(parameters, 2, axis=1)
         value, residual = log_losses(scale * logits + shift, labels)
         return value, np.concatenate([residual * logits, residual], axis=1)
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
-        """Make a vector scaling of it."""
         scale, shift = np.split(parameters, 2)
         return VectorScaling(tuple(scale.tolist()), tuple(shift.tolist()))
 
@@ -134,11 +125,9 @@ class MatrixFamily(Family):
     """Logits times a matrix, plus a shift."""
 
     def start(self, classes: int) -> Floats:
-        """Begin with the identity matrix and no shift."""
         return np.concatenate([np.eye(classes).reshape(-1), np.zeros(classes)])
 
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
-        """Sum the log loss."""
         classes = logits.shape[1]
         matrix, shift = parameters[: classes * classes].reshape(classes, classes), parameters[classes * classes :]
         value, residual = log_loss(logits @ matrix.T + shift, labels)
@@ -146,26 +135,24 @@ class MatrixFamily(Family):
 
     @property
     def convex(self) -> bool:
-        """One lowest place."""
         return True
 
     def curvature(self, parameters: Floats, logits: Floats, labels: Ints) -> Floats:
-        """Multiply matrices: classes p and q bend by -pq times the outer product of a record's logits and 1."""
+        """Blocks of classes p and q are -pq (p - p^2 where equal) times the outer product of (logits, 1)."""
         n, classes = logits.shape
         matrix, shift = parameters[: classes * classes].reshape(classes, classes), parameters[classes * classes :]
         probs = softmax(logits @ matrix.T + shift)
-        given = np.concatenate([logits, np.ones((n, 1))], axis=1)
-        moved = (probs[:, :, None] * given[:, None, :]).reshape(n, len(parameters))
-        bends = -(moved.T @ moved).reshape(classes, classes + 1, classes, classes + 1)
+        inputs = np.concatenate([logits, np.ones((n, 1))], axis=1)
+        weighted = (probs[:, :, None] * inputs[:, None, :]).reshape(n, len(parameters))
+        hessian = -(weighted.T @ weighted).reshape(classes, classes + 1, classes, classes + 1)
         for label in range(classes):
-            bends[label, :, label] += (given.T * probs[:, label]) @ given
+            hessian[label, :, label] += (inputs.T * probs[:, label]) @ inputs
         order = np.arange(classes * (classes + 1)).reshape(classes, classes + 1)
         order = np.concatenate([order[:, :-1].reshape(-1), order[:, -1]])  # the matrix first, then the shifts
-        summed: Floats = bends.reshape(len(order), len(order))[np.ix_(order, order)]
+        summed: Floats = hessian.reshape(len(order), len(order))[np.ix_(order, order)]
         return summed
 
     def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Give each record's loss and slope, each record with parameters of its own."""
         n, classes = logits.shape
         matrices = parameters[:, : classes * classes].reshape(n, classes, classes)
         moved = np.einsum("nij,nj->ni", matrices, logits) + parameters[:, classes * classes :]
@@ -174,6 +161,5 @@ class MatrixFamily(Family):
         return value, np.concatenate([outer, residual], axis=1)
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
-        """Make a matrix scaling of it."""
         matrix = parameters[: classes * classes].reshape(classes, classes)
         return MatrixScaling(tuple(map(tuple, matrix.tolist())), tuple(parameters[classes * classes :].tolist()))

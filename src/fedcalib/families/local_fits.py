@@ -1,8 +1,7 @@
-"""The local fit of one client that holds very many records: few passes over all of them, guided by some of them.
+"""Local fits: Newton's method for one large client, L-BFGS for many small ones at once, and temperatures.
 
-Local fits of many clients side by side: one pass over all records serves a step of every client.
-
-The best temperature of each of many clients, side by side.
+Fits of many clients are batched: one pass over all records serves a step of every client. A client that holds very many
+records is fitted on its own by few passes, whose Hessian comes from a sample of its records.
 """
 
 from __future__ import annotations
@@ -16,212 +15,207 @@ import numpy as np
 
 from fedcalib.types import Floats, Ints
 
-Loss = Callable[[Floats, Floats, Ints], tuple[float, Floats]]
-Curvature = Callable[[Floats, Floats, Ints], Floats]
+Loss = Callable[[Floats, Floats, Ints], tuple[float, Floats]]  # parameters, logits, labels: loss and gradient
+Hessian = Callable[[Floats, Floats, Ints], Floats]  # of the same
+# parameters per record (n, size), logits and labels: losses (n,) and gradients (n, size)
+RecordLosses = Callable[[Floats, Floats, Ints], tuple[Floats, Floats]]
+# parameters (k, size) of these clients (k,): losses (k,) and gradients (k, size)
+Objective = Callable[[Floats, Ints], tuple[Floats, Floats]]
 
-MANY: Final = 1 << 13  # records from which a client is fitted alone
-MOST: Final = 512  # parameters whose curvature is worth a matrix
-_AT_ONCE: Final = 1 << 15  # logits: what is worked on stays in cache
-_STILL: Final = 2e-9  # a relative gain below is none
-_HALVINGS: Final = 30
-_ENOUGH: Final = 1e-4  # of the gain that the slope promises
+MIN_RECORDS_FOR_NEWTON: Final = 1 << 13  # of a client that is fitted on its own
+MAX_PARAMETERS_FOR_NEWTON: Final = 512  # more, and the Hessian is too large
+_CACHED_LOGITS: Final = 1 << 15  # logits that are worked on at a time
+_CONVERGENCE_TOLERANCE: Final = 2e-9  # relative gain of a step
+_FLAT_GRADIENT: Final = 1e-5
+_MAX_HALVINGS: Final = 30
+_ARMIJO_FRACTION: Final = 1e-4  # of the decrease that the gradient promises
+_MEMORY: Final = 10  # earlier steps in an L-BFGS update
+_TEMPERATURE_TOLERANCE: Final = 1e-13  # of ln T
+_MAX_TEMPERATURE_STEPS: Final = 100
 
 
-def fit_alone(
+def fit_by_newton(
     loss: Loss,
-    curvature: Curvature,
+    hessian: Hessian,
     parameters: Floats,
-    held: tuple[Floats, Ints],
+    data: tuple[Floats, Ints],
     *,
     ridge: float,
     steps: int,
 ) -> Floats:
-    """Improve parameters by steps whose slope is that of all records and whose curvature is that of some.
+    """Fit one client's logits and labels by Newton steps, with the gradient of all records and the Hessian of some.
 
-    A sample of records bends nearly as all do, so the error shrinks manyfold a step, and a step costs one pass.
+    The Hessian of a sample is near that of all records, so the error shrinks manyfold per step, and a step takes one
+    pass. A ridge penalty draws the fit toward where it starts.
     """
-    logits, labels = held
-    some = np.arange(0, len(labels), max(len(labels) // MANY, 1))
+    logits, labels = data
+    sample = np.arange(0, len(labels), max(len(labels) // MIN_RECORDS_FOR_NEWTON, 1))
 
     def objective(at: Floats) -> tuple[float, Floats]:
-        off = at - parameters
-        value, slope = _summed(loss, at, logits, labels)
-        return value + ridge / 2 * float(off @ off), slope + ridge * off
+        offset = at - parameters
+        value, gradient = _sum_loss(loss, at, logits, labels)
+        return value + ridge / 2 * float(offset @ offset), gradient + ridge * offset
 
     place = parameters.copy()
-    value, slope = objective(place)
+    value, gradient = objective(place)
     for _ in range(steps):
-        bend = curvature(place, logits[some], labels[some]) * (len(labels) / len(some))
-        way = -np.linalg.solve(bend + (ridge + 1e-9 * np.trace(bend) / len(bend)) * np.eye(len(bend)), slope)
-        lower, moved, turned = _search(objective, place, value, slope, way)
-        gain = value - lower
-        place, value, slope = moved, lower, turned
-        if gain <= _STILL * max(abs(value), 1.0):
+        h = hessian(place, logits[sample], labels[sample]) * (len(labels) / len(sample))
+        direction = -np.linalg.solve(h + (ridge + 1e-9 * np.trace(h) / len(h)) * np.eye(len(h)), gradient)
+        lower, place, gradient = _line_search(objective, place, value, gradient, direction)
+        gain, value = value - lower, lower
+        if gain <= _CONVERGENCE_TOLERANCE * max(abs(value), 1.0):
             break
     return place
 
 
-def _search(
-    objective: Callable[[Floats], tuple[float, Floats]], place: Floats, value: float, slope: Floats, way: Floats
+def _line_search(
+    objective: Callable[[Floats], tuple[float, Floats]],
+    place: Floats,
+    value: float,
+    gradient: Floats,
+    direction: Floats,
 ) -> tuple[float, Floats, Floats]:
     """Halve a step until the loss falls enough; where it never does, stay."""
-    promise, size = float(slope @ way), 1.0
-    for _ in range(_HALVINGS):
-        moved: Floats = place + size * way
-        lower, turned = objective(moved)
-        if lower <= value + _ENOUGH * size * promise:
-            return lower, moved, turned
+    promise, size = float(gradient @ direction), 1.0
+    for _ in range(_MAX_HALVINGS):
+        tried: Floats = place + size * direction
+        lower, new_gradient = objective(tried)
+        if lower <= value + _ARMIJO_FRACTION * size * promise:
+            return lower, tried, new_gradient
         size /= 2
-    return value, place, slope
+    return value, place, gradient
 
 
-def _summed(loss: Loss, at: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
-    """Sum loss and slope over records, a slice at a time."""
-    total, slope = 0.0, np.zeros(len(at))
-    for start in range(0, len(labels), step := max(_AT_ONCE // logits.shape[1], 16)):
+def _sum_loss(loss: Loss, at: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
+    """Loss and gradient summed over records, a slice at a time."""
+    total, gradient = 0.0, np.zeros(len(at))
+    for start in range(0, len(labels), step := max(_CACHED_LOGITS // logits.shape[1], 16)):
         value, part = loss(at, logits[start : start + step], labels[start : start + step])
         total += value
-        slope += part
-    return total, slope
+        gradient += part
+    return total, gradient
 
 
-RecordLosses = Callable[[Floats, Floats, Ints], tuple[Floats, Floats]]
-# parameters a record (n, size), logits and labels: losses (n,) and slopes (n, size)
-Objective = Callable[
-    [Floats, Ints], tuple[Floats, Floats]
-]  # (k, size) and which clients: losses (k,), slopes (k, size)
-
-_MEMORY: Final = 10  # steps that shape the next one
-_FLAT: Final = 1e-5  # a slope below is none
-_SIDE_BY_SIDE_STILL: Final = 2e-9  # a relative gain below is none
-_SIDE_BY_SIDE_HALVINGS: Final = 30
-_SIDE_BY_SIDE_ENOUGH: Final = 1e-4  # of the gain that the slope promises
-
-
-def fit_side_by_side(
-    losses: RecordLosses, parameters: Floats, held: tuple[Floats, Ints, Ints], *, ridge: float, steps: int
+def fit_batched(
+    losses: RecordLosses, parameters: Floats, data: tuple[Floats, Ints, Ints], *, ridge: float, steps: int
 ) -> Floats:
-    """Improve parameters on each client's own records, drawn by `ridge` toward where they started, (clients, size).
+    """Fit every client's own records from common parameters, shape (clients, size), with a ridge toward the start.
 
-    What is held is logits, labels and the offsets at which each client's records begin, the end included.
+    The data are logits, labels and the offsets at which each client's records begin, the end included.
     """
-    logits, labels, offsets = held
+    logits, labels, offsets = data
     sizes = np.diff(offsets)
     fitted = np.tile(parameters, (len(sizes), 1))
-    some = np.flatnonzero(sizes)
+    nonempty = np.flatnonzero(sizes)
 
     def objective(tried: Floats, which: Ints) -> tuple[Floats, Floats]:
-        counts = sizes[some[which]]
+        counts = sizes[nonempty[which]]
         starts = np.cumsum(counts) - counts
-        rows = np.arange(counts.sum()) + np.repeat(offsets[some[which]] - starts, counts)
-        value, slope = losses(np.repeat(tried, counts, axis=0), logits[rows], labels[rows])
-        off = tried - parameters
-        drawn = np.add.reduceat(value, starts) + ridge / 2 * np.einsum("ij,ij->i", off, off)
-        return drawn, np.add.reduceat(slope, starts, axis=0) + ridge * off
+        rows = np.arange(counts.sum()) + np.repeat(offsets[nonempty[which]] - starts, counts)
+        value, gradient = losses(np.repeat(tried, counts, axis=0), logits[rows], labels[rows])
+        offset = tried - parameters
+        penalised = np.add.reduceat(value, starts) + ridge / 2 * np.einsum("ij,ij->i", offset, offset)
+        return penalised, np.add.reduceat(gradient, starts, axis=0) + ridge * offset
 
-    if some.size:
-        fitted[some] = best_each(objective, fitted[some], steps)
+    if nonempty.size:
+        fitted[nonempty] = minimise_batched(objective, fitted[nonempty], steps)
     return fitted
 
 
-def best_each(objective: Objective, start: Floats, steps: int) -> Floats:
-    """Minimise one function a client from common parameters by limited-memory quasi-Newton steps, (clients, size)."""
+def minimise_batched(objective: Objective, start: Floats, steps: int) -> Floats:
+    """Minimise one function per client by L-BFGS, shape (clients, size)."""
     place = start.copy()
-    going = np.arange(len(place))
-    loss, slope = objective(place, going)
-    past = _Past()
+    active = np.arange(len(place))
+    loss, gradient = objective(place, active)
+    history = _History()
     for _ in range(steps):
-        way = past.direction(slope)
-        moved, lower, bent = _side_by_side_search(partial(_of, objective, going), place[going], loss, slope, way)
-        past.add(moved - place[going], bent - slope)
-        still = loss - lower <= _SIDE_BY_SIDE_STILL * np.maximum(np.maximum(np.abs(loss), np.abs(lower)), 1.0)
-        place[going] = moved
-        left = ~(still | (np.abs(bent).max(axis=1, initial=0.0) <= _FLAT))
+        direction = history.direction(gradient)
+        of_active = partial(_restricted, objective, active)
+        moved, lower, new_gradient = _batched_line_search(of_active, place[active], loss, gradient, direction)
+        history.add(moved - place[active], new_gradient - gradient)
+        tolerance = _CONVERGENCE_TOLERANCE * np.maximum(np.maximum(np.abs(loss), np.abs(lower)), 1.0)
+        place[active] = moved
+        left = ~((loss - lower <= tolerance) | (np.abs(new_gradient).max(axis=1, initial=0.0) <= _FLAT_GRADIENT))
         if not left.any():
             break
-        going, loss, slope = going[left], lower[left], bent[left]
-        past.keep(left)
+        active, loss, gradient = active[left], lower[left], new_gradient[left]
+        history.keep(left)
     return place
 
 
-def _of(objective: Objective, going: Ints, tried: Floats, which: Ints) -> tuple[Floats, Floats]:
-    return objective(tried, going[which])
+def _restricted(objective: Objective, active: Ints, tried: Floats, which: Ints) -> tuple[Floats, Floats]:
+    return objective(tried, active[which])
 
 
-def _side_by_side_search(
-    objective: Objective, place: Floats, loss: Floats, slope: Floats, way: Floats
+def _batched_line_search(
+    objective: Objective, place: Floats, loss: Floats, gradient: Floats, direction: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Halve each client's step until its loss falls enough; a client whose loss never does stays where it is."""
-    promise = np.einsum("ij,ij->i", slope, way)
+    promise = np.einsum("ij,ij->i", gradient, direction)
     size = np.ones(len(place))
-    moved, lower, bent = place.copy(), loss.copy(), slope.copy()
+    moved, lower, new_gradient = place.copy(), loss.copy(), gradient.copy()
     trying = np.arange(len(place))
-    for _ in range(_SIDE_BY_SIDE_HALVINGS):
-        there = place[trying] + size[trying, None] * way[trying]
+    for _ in range(_MAX_HALVINGS):
+        tried = place[trying] + size[trying, None] * direction[trying]
         with np.errstate(over="ignore", invalid="ignore"):
-            value, gradient = objective(there, trying)
-        good = value <= loss[trying] + _SIDE_BY_SIDE_ENOUGH * size[trying] * promise[trying]
-        took = trying[good]
-        moved[took], lower[took], bent[took] = there[good], value[good], gradient[good]
+            value, tried_gradient = objective(tried, trying)
+        good = value <= loss[trying] + _ARMIJO_FRACTION * size[trying] * promise[trying]
+        accepted = trying[good]
+        moved[accepted], lower[accepted], new_gradient[accepted] = tried[good], value[good], tried_gradient[good]
         trying = trying[~good]
         if not trying.size:
             break
         size[trying] /= 2
-    return moved, lower, bent
+    return moved, lower, new_gradient
 
 
 @final
 @dataclass(eq=False)
-class _Past:
-    """The last steps of every client and how its slope changed along them."""
+class _History:
+    """The last steps of every client and how its gradient changed along them."""
 
     steps: list[Floats] = field(default_factory=list)
-    bends: list[Floats] = field(default_factory=list)
+    changes: list[Floats] = field(default_factory=list)
 
-    def add(self, step: Floats, bend: Floats) -> None:
-        self.steps, self.bends = [*self.steps, step][-_MEMORY:], [*self.bends, bend][-_MEMORY:]
+    def add(self, step: Floats, change: Floats) -> None:
+        self.steps, self.changes = [*self.steps, step][-_MEMORY:], [*self.changes, change][-_MEMORY:]
 
     def keep(self, left: Floats) -> None:
-        self.steps, self.bends = [part[left] for part in self.steps], [part[left] for part in self.bends]
+        self.steps, self.changes = [part[left] for part in self.steps], [part[left] for part in self.changes]
 
-    def direction(self, slope: Floats) -> Floats:
-        """Turn slopes into steps: against the slope at first, then as the past has bent."""
+    def direction(self, gradient: Floats) -> Floats:
+        """L-BFGS directions (two-loop recursion); steepest descent at first and where they would not descend."""
         if not self.steps:
-            first: Floats = -slope / np.maximum(np.linalg.norm(slope, axis=1, keepdims=True), 1.0)
+            first: Floats = -gradient / np.maximum(np.linalg.norm(gradient, axis=1, keepdims=True), 1.0)
             return first
-        way, shares = -slope, []
-        inner = [np.einsum("ij,ij->i", step, bend) for step, bend in zip(self.steps, self.bends, strict=True)]
-        sound = [np.where(value > 1e-12, 1 / np.maximum(value, 1e-12), 0.0) for value in inner]
-        pairs = list(zip(self.steps, self.bends, sound, strict=True))
-        for step, bend, inverse in reversed(pairs):
-            share = inverse * np.einsum("ij,ij->i", step, way)
-            way = way - share[:, None] * bend
-            shares.append(share)
-        squares = np.einsum("ij,ij->i", self.bends[-1], self.bends[-1])
-        way = way * np.where(sound[-1] > 0, inner[-1] / np.maximum(squares, 1e-300), 1.0)[:, None]
-        for (step, bend, inverse), share in zip(pairs, reversed(shares), strict=True):
-            way = way + (share - inverse * np.einsum("ij,ij->i", bend, way))[:, None] * step
-        downhill = np.einsum("ij,ij->i", way, slope) < 0
-        turned: Floats = np.where(downhill[:, None], way, -slope)
-        return turned
-
-
-_TEMPERATURES_AT_ONCE: Final = 1 << 15  # logits: what is worked on stays in cache
-_TEMPERATURES_ENOUGH: Final = 1e-13
-_STEPS: Final = 100
+        direction, coefficients = -gradient, []
+        inner = [np.einsum("ij,ij->i", step, change) for step, change in zip(self.steps, self.changes, strict=True)]
+        inverses = [np.where(value > 1e-12, 1 / np.maximum(value, 1e-12), 0.0) for value in inner]
+        pairs = list(zip(self.steps, self.changes, inverses, strict=True))
+        for step, change, inverse in reversed(pairs):
+            coefficient = inverse * np.einsum("ij,ij->i", step, direction)
+            direction = direction - coefficient[:, None] * change
+            coefficients.append(coefficient)
+        squares = np.einsum("ij,ij->i", self.changes[-1], self.changes[-1])
+        direction = direction * np.where(inverses[-1] > 0, inner[-1] / np.maximum(squares, 1e-300), 1.0)[:, None]
+        for (step, change, inverse), coefficient in zip(pairs, reversed(coefficients), strict=True):
+            direction = direction + (coefficient - inverse * np.einsum("ij,ij->i", change, direction))[:, None] * step
+        downhill = np.einsum("ij,ij->i", direction, gradient) < 0
+        descent: Floats = np.where(downhill[:, None], direction, -gradient)
+        return descent
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """A few records, class by class: logits below each record's largest, the label's, and whose they are."""
+    """Some records, class by class: logits minus each record's largest, the label's, and the owners."""
 
     below: Floats  # (classes, n)
     own: Floats  # (n,)
     owner: Ints  # (n,)
 
-    def slopes(self, inverse: Floats) -> tuple[Floats, Floats]:
-        """Give each record's slope and curvature of the log loss in the inverse temperature of its client."""
+    def derivatives(self, inverse: Floats) -> tuple[Floats, Floats]:
+        """First two derivatives of each record's log loss in the inverse temperature of its client."""
         weights = np.exp(self.below * inverse[self.owner])
         mass = weights.sum(axis=0)
         weights *= self.below
@@ -231,8 +225,8 @@ class Slice:
 
 
 def slices(logits: Floats, labels: Ints, owner: Ints) -> Iterator[Slice]:
-    """Cut records into slices that fit into cache."""
-    step = max(_TEMPERATURES_AT_ONCE // max(logits.shape[1], 1), 16)
+    """Slices of records that fit into cache."""
+    step = max(_CACHED_LOGITS // max(logits.shape[1], 1), 16)
     for start in range(0, len(logits), step):
         below = np.ascontiguousarray(logits[start : start + step].T)
         below = below - below.max(axis=0)
@@ -240,38 +234,38 @@ def slices(logits: Floats, labels: Ints, owner: Ints) -> Iterator[Slice]:
         yield Slice(below, below[label, np.arange(len(label))], owner[start : start + step])
 
 
-def best_logarithms(parts: list[Slice], start: Floats, ridge: float, low: float, high: float) -> Floats:
-    """Find each client's best ln T within [low, high], drawn toward 0 by ridge * (ln T)^2 / 2 on its summed loss.
+def best_log_temperatures(parts: list[Slice], start: Floats, ridge: float, low: float, high: float) -> Floats:
+    """Each client's best ln T within [low, high], with a penalty of ridge * (ln T)^2 / 2 on its summed loss.
 
-    Newton's steps, and halvings of the bracket wherever a step leaves it or the slope does not shrink; but a step that
-    leaves it at an end where nobody looked yet goes to that end, where many a client's best is.
+    Newton steps, and bisection wherever a step leaves the bracket or the gradient does not shrink; but a step that
+    leaves it at an end that was not evaluated yet goes to that end, where many clients have their best.
     """
     clients = len(start)
     lows, highs = np.full(clients, low), np.full(clients, high)
     place, before = np.clip(start, low, high), np.full(clients, np.inf)
-    fresh = np.ones((2, clients), dtype=bool)  # nobody looked at the lower, the upper end
-    for _ in range(_STEPS):
-        slope, curvature = _totals(parts, place, ridge)
-        fresh &= place != np.array([[low], [high]])
-        lows, highs = np.where(slope < 0, place, lows), np.where(slope < 0, highs, place)
-        aim = place - slope / np.where(curvature > 0, curvature, np.inf)
-        there = np.abs(aim - place) <= _TEMPERATURES_ENOUGH
-        good = (curvature > 0) & (lows <= aim) & (aim <= highs) & (there | (np.abs(slope) <= before / 2))
+    unvisited = np.ones((2, clients), dtype=bool)  # the lower and the upper end
+    for _ in range(_MAX_TEMPERATURE_STEPS):
+        gradient, curvature = _temperature_derivatives(parts, place, ridge)
+        unvisited &= place != np.array([[low], [high]])
+        lows, highs = np.where(gradient < 0, place, lows), np.where(gradient < 0, highs, place)
+        aim = place - gradient / np.where(curvature > 0, curvature, np.inf)
+        arrived = np.abs(aim - place) <= _TEMPERATURE_TOLERANCE
+        good = (curvature > 0) & (lows <= aim) & (aim <= highs) & (arrived | (np.abs(gradient) <= before / 2))
         moved = np.where(good, aim, (lows + highs) / 2)
-        moved = np.where((aim < low) & fresh[0], low, np.where((aim > high) & fresh[1], high, moved))
-        done = np.abs(moved - place) <= _TEMPERATURES_ENOUGH
-        place, before = moved, np.abs(slope)
+        moved = np.where((aim < low) & unvisited[0], low, np.where((aim > high) & unvisited[1], high, moved))
+        done = np.abs(moved - place) <= _TEMPERATURE_TOLERANCE
+        place, before = moved, np.abs(gradient)
         if done.all():
             break
     return place
 
 
-def _totals(parts: list[Slice], place: Floats, ridge: float) -> tuple[Floats, Floats]:
-    """Sum the slopes and curvatures in ln T by client, the pull toward 0 included."""
+def _temperature_derivatives(parts: list[Slice], place: Floats, ridge: float) -> tuple[Floats, Floats]:
+    """First two derivatives in ln T per client, the penalty included."""
     inverse = np.exp(-place)
-    pull, spread = np.zeros(len(place)), np.zeros(len(place))
+    first, second = np.zeros(len(place)), np.zeros(len(place))
     for part in parts:
-        slopes, curvatures = part.slopes(inverse)
-        pull += np.bincount(part.owner, slopes, len(place))
-        spread += np.bincount(part.owner, curvatures, len(place))
-    return ridge * place - inverse * pull, ridge + inverse * pull + inverse**2 * spread
+        gradients, curvatures = part.derivatives(inverse)
+        first += np.bincount(part.owner, gradients, len(place))
+        second += np.bincount(part.owner, curvatures, len(place))
+    return ridge * place - inverse * first, ridge + inverse * first + inverse**2 * second

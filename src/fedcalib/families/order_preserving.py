@@ -1,4 +1,4 @@
-"""Order-preserving families: what they learn can never change which class is on top."""
+"""Order-preserving families: no parameters can change which class is on top."""
 
 from __future__ import annotations
 
@@ -18,43 +18,40 @@ from fedcalib.randomness import Randomness
 from fedcalib.records import softmax
 from fedcalib.types import Floats, Ints
 
-_ONE = log(expm1(1.0))  # softplus of it is 1: the identity
-_HALF = log(expm1(0.5))
-_LIMIT = 1e6  # parameters beyond say nothing more
+_SOFTPLUS_ONE = log(expm1(1.0))  # softplus of it is 1: the identity
+_SOFTPLUS_HALF = log(expm1(0.5))
+_MAX_PARAMETER = 1e6
 
 
 def gap_loss(ranked: Sorted, raw: Floats, labels: Ints) -> tuple[float, Floats]:
-    """Sum the log loss of stretched gaps, with its gradient in what softplus is taken of, (n, classes - 1).
+    """The summed log loss of stretched gaps, and its gradient in softplus's arguments, shape (n, classes - 1).
 
     A gap lifts all classes above it, so its gradient adds up their residuals from the top down.
     """
-    value, slope = gap_losses(ranked, raw, labels)
-    return float(value.sum()), slope
+    value, gradient = gap_losses(ranked, raw, labels)
+    return float(value.sum()), gradient
 
 
 def gap_losses(ranked: Sorted, raw: Floats, labels: Ints) -> tuple[Floats, Floats]:
-    """Give each record's log loss of stretched gaps, with the same gradient."""
+    """Each record's log loss of stretched gaps, and the same gradient."""
     place = np.argmax(ranked.order == labels[:, None], axis=1)
     value, residual = log_losses(ranked.stretched(softplus(raw)), place)
-    slope: Floats = ranked.gaps * sigmoid(raw) * np.cumsum(residual, axis=1)[:, :-1]
-    return value, slope
+    gradient: Floats = ranked.gaps * sigmoid(raw) * np.cumsum(residual, axis=1)[:, :-1]
+    return value, gradient
 
 
 @final
 @dataclass(frozen=True)
 class OrderPreservingVectorFamily(Family):
-    """Two numbers a class, that of the class above a gap."""
+    """Two parameters per class stretch the gap below it: softplus(slope * logit + shift) times the gap."""
 
     def start(self, classes: int) -> Floats:
-        """Begin with every factor at 1."""
-        return np.concatenate([np.zeros(classes), np.full(classes, _ONE)])
+        return np.concatenate([np.zeros(classes), np.full(classes, _SOFTPLUS_ONE)])
 
     def soft_start(self, classes: int) -> Floats:
-        """Halve the gaps."""
-        return np.concatenate([np.zeros(classes), np.full(classes, _HALF)])
+        return np.concatenate([np.zeros(classes), np.full(classes, _SOFTPLUS_HALF)])
 
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
-        """Sum the log loss."""
         classes = logits.shape[1]
         ranked = Sorted.of(logits)
         slope, shift = np.split(parameters, 2)
@@ -65,7 +62,7 @@ class OrderPreservingVectorFamily(Family):
         return value, np.concatenate([tilt, np.bincount(cells, lift.reshape(-1), classes)])
 
     def derivatives(self, parameters: Floats, logits: Floats, labels: Ints) -> Derivatives:
-        """A gap lifts the classes above it alike, so their summed probability says it all."""
+        """A gap lifts the classes above it alike, so their summed probability is all that matters."""
         ranked = Sorted.of(logits)
         slope, shift = np.split(parameters, 2)
         over, values = ranked.order[:, :-1], ranked.values[:, :-1]
@@ -74,15 +71,14 @@ class OrderPreservingVectorFamily(Family):
         stretched = ranked.stretched(softplus(raw))
         above = np.cumsum(softmax(stretched), axis=1)[:, :-1]
         rise = sigmoid(raw)
-        lift, off = ranked.gaps * rise, above - (place[:, None] <= np.arange(over.shape[1]))
-        own = lift**2 * above * (1 - above) + lift * (1 - rise) * off
-        lever, pull, bend, lifts, likely = (ranked.by_class(part) for part in (values, lift * off, own, lift, above))
+        lift, residual = ranked.gaps * rise, above - (place[:, None] <= np.arange(over.shape[1]))
+        own = lift**2 * above * (1 - above) + lift * (1 - rise) * residual
+        columns = (values, lift * residual, own, lift, above)
         loss = np.log(np.exp(stretched - stretched[:, :1]).sum(axis=1)) + stretched[:, 0]
         loss -= stretched[np.arange(len(labels)), place]
-        return GapDerivatives(loss, lever, pull, bend, lifts, likely, above.T, (lift**2 * (1 + values**2)).T)
+        return GapDerivatives(loss, *map(ranked.by_class, columns), above.T, (lift**2 * (1 + values**2)).T)
 
     def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
-        """Give each record's loss and slope, each record with parameters of its own."""
         ranked = Sorted.of(logits)
         slope, shift = np.split(parameters, 2, axis=1)
         above, values = ranked.order[:, :-1], ranked.values[:, :-1]
@@ -94,8 +90,7 @@ class OrderPreservingVectorFamily(Family):
         return value, out
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
-        """Make an order-preserving map of it."""
-        slope, shift = np.split(np.clip(parameters, -_LIMIT, _LIMIT), 2)
+        slope, shift = np.split(np.clip(parameters, -_MAX_PARAMETER, _MAX_PARAMETER), 2)
         return OrderPreservingVector(tuple(slope.tolist()), tuple(shift.tolist()))
 
 
@@ -116,24 +111,23 @@ class OrderPreservingNetworkFamily(Family):
 
     def __post_init__(self) -> None:
         if self.hidden < 1 or self.epochs < 1 or self.batch < 1 or not self.rate > 0:
-            raise InputError("Expected hidden units, epochs, batch and rate above 0, found others.")
+            raise InputError(f"Expected hidden, epochs, batch and rate above 0, found {self}.")
 
     def shapes(self, classes: int) -> tuple[tuple[int, int], ...]:
-        """List the layers' shapes, (out, in)."""
+        """The layers' shapes, (out, in)."""
         return (self.hidden, classes), (self.hidden, self.hidden), (classes, self.hidden)
 
     def start(self, classes: int) -> Floats:
-        """Begin at the identity."""
         rng = np.random.default_rng(self.seed)
         parts = []
         for layer, (out, into) in enumerate(self.shapes(classes)):
             last = layer == 2
             parts += [np.zeros(out * into) if last else rng.normal(0, (2 / into) ** 0.5, out * into)]
-            parts += [np.full(out, _ONE if last else 0.0)]
+            parts += [np.full(out, _SOFTPLUS_ONE if last else 0.0)]
         return np.concatenate(parts)
 
     def layers(self, parameters: Floats, classes: int) -> list[tuple[Floats, Floats]]:
-        """Cut a parameter vector into matrices and biases."""
+        """Matrices and biases of a parameter vector."""
         cut, start = [], 0
         for out, into in self.shapes(classes):
             matrix = parameters[start : start + out * into].reshape(out, into)
@@ -143,7 +137,6 @@ class OrderPreservingNetworkFamily(Family):
         return cut
 
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
-        """Sum the log loss, and send its gradient back through the layers."""
         layers = self.layers(parameters, logits.shape[1])
         inputs = [logits]
         for matrix, bias in layers[:-1]:
@@ -160,7 +153,7 @@ class OrderPreservingNetworkFamily(Family):
     def fit_each(
         self, parameters: Floats, federation: Federation, *, ridge: float, steps: int, randomness: Randomness
     ) -> Floats:
-        """Train each client's network in turn, on batches that it draws itself."""
+        """Train each client's network in turn, on batches that the client draws itself."""
         fitted = np.tile(parameters, (len(federation), 1))
         for client, records in enumerate(federation.clients()):
             if len(records):
@@ -172,17 +165,15 @@ class OrderPreservingNetworkFamily(Family):
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
     ) -> Floats:
-        """Take small steps on small batches, a few times over the records."""
         moved = parameters.copy()
         for _ in range(self.epochs):
             shuffled = rng.permutation(len(labels))
             for start in range(0, len(labels), self.batch):
                 rows = shuffled[start : start + self.batch]
-                slope = self.loss(moved, logits[rows], labels[rows])[1] / len(rows)
-                moved -= self.rate * (slope + ridge / len(labels) * (moved - parameters))
+                gradient = self.loss(moved, logits[rows], labels[rows])[1] / len(rows)
+                moved -= self.rate * (gradient + ridge / len(labels) * (moved - parameters))
         return moved
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
-        """Make a network of it."""
-        layers = self.layers(np.clip(parameters, -_LIMIT, _LIMIT), classes)
+        layers = self.layers(np.clip(parameters, -_MAX_PARAMETER, _MAX_PARAMETER), classes)
         return OrderPreservingNetwork(tuple(matrix for matrix, _ in layers), tuple(bias for _, bias in layers))

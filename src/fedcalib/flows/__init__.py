@@ -1,1 +1,1 @@
-"""Sub-protocols that methods borrow with `yield from`."""
+"""Sub-protocols that methods share; a method runs one with `yield from`."""

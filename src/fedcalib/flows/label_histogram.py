@@ -1,6 +1,6 @@
-"""Summed label histograms: the one conversation that all binning methods of several classes share.
+"""Summed label histograms, the sub-protocol of all binning methods for several classes, and their weightings.
 
-Weightings: how far a binning method trusts its own steps, against overfitting and noise.
+A `Weighting` decides how far a binning method trusts its own steps, against overfitting and noise.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from fedcalib.types import Bools, Floats
 @final
 @dataclass(frozen=True, eq=False)
 class LabelHistograms:
-    """Positives and negatives by class and bin, summed over rounds, signed where noise made them so."""
+    """Positives and negatives by class and bin, summed over rounds, negative where noise made them so."""
 
-    positives: Floats  # (classes asked, bins)
-    negatives: Floats  # (classes asked, bins)
+    positives: Floats  # (asked classes, bins)
+    negatives: Floats  # (asked classes, bins)
     variance: float  # of the noise on a cell of positives, accumulated over rounds
-    seen: float  # the share of all clients that was counted, 1 at most
+    seen: float  # fraction of all clients that was counted, 1 at most
 
     @property
     def bins(self) -> int:
-        """Count the bins."""
         return int(self.positives.shape[1])
 
     def merged(self, bins: int) -> LabelHistograms:
-        """Add neighbouring bins up into fewer, wider ones; noise adds up with them, and nothing is cut before."""
+        """Neighbouring bins summed into fewer, wider ones; noise adds up with them, and nothing is clipped before."""
         wider = self.bins // bins
         return LabelHistograms(
             self.positives.reshape(len(self.positives), bins, wider).sum(axis=2),
@@ -49,7 +48,7 @@ class LabelHistograms:
 
 
 def label_histograms(schema: Schema, bins: int, rounds: int, clip: Clips, axis: Axis = EVEN) -> Flow[LabelHistograms]:
-    """Ask for histograms, `rounds` times, and add them up."""
+    """Request histograms `rounds` times and add them up."""
     counts = np.zeros((step_functions(schema.classes), 2, bins))
     variance, clients = 0.0, 0
     for _ in range(rounds):
@@ -63,30 +62,48 @@ def label_histograms(schema: Schema, bins: int, rounds: int, clip: Clips, axis: 
 
 
 class Weighting(ABC):
-    """Turns step functions into the calibrator that is handed out."""
+    """How step functions become the final calibrator."""
 
     @abstractmethod
     def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
-        """Mix the steps with the base model, or leave them."""
+        """The steps, or a mixture of them with the classifier."""
 
 
 @final
 @dataclass(frozen=True)
 class Unweighted(Weighting):
-    """Trust the steps, except those of a class that no record has, or every record: there the base model stays."""
+    """Trust the steps, except those of a class that no record has, or every record: there the classifier stays.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.FedBin(weighting=fc.methods.Unweighted()) == fc.FedBin()
+    True
+    """
 
     def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
-        """Leave them, or put the middles of bins."""
-        return _kept(steps, _one_sided(counts))
+        return _with_identity(steps, _one_sided(counts))
 
 
 @final
 @dataclass(frozen=True)
 class Doubting(Weighting):
-    """Trust the steps as far as counts stand out from noise.
+    """Trust the steps only where counts exceed their noise.
 
-    A cell whose count is below `deviations` standard deviations of its noise keeps the base model's probability.
+    A cell whose count is below `deviations` standard deviations of its noise keeps the classifier's probability.
     Without noise that leaves the steps as `Unweighted` does.
+
+    Parameters
+    ----------
+    deviations
+        The z-threshold of a count.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> method = fc.FedBin(weighting=fc.methods.Doubting(deviations=3.0))
+    >>> type(fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.DistributedDP(1.0)).artifact).__name__
+    'Steps'
     """
 
     deviations: float = 3.0
@@ -96,20 +113,19 @@ class Doubting(Weighting):
             raise InputError(f"Expected a finite number of deviations of at least 0, found {self.deviations}.")
 
     def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
-        """Put the middles of bins where noise may have made the count."""
-        drowned = counts.positives + counts.negatives < self.deviations * sqrt(2 * counts.variance)
-        return _kept(steps, drowned | _one_sided(counts))
+        unknown = counts.positives + counts.negatives < self.deviations * sqrt(2 * counts.variance)
+        return _with_identity(steps, unknown | _one_sided(counts))
 
 
 def _one_sided(counts: LabelHistograms) -> Bools:
-    """Say which classes exact counts say nothing about, (classes asked, 1), if there are any records."""
+    """Classes that exact counts give no evidence about, shape (asked classes, 1), if there are any records."""
     positives, negatives = counts.positives.sum(axis=1), counts.negatives.sum(axis=1)
-    told = (positives + negatives > 0) & (counts.variance == 0)
-    return np.asarray(told & (np.minimum(positives, negatives) <= 0))[:, None]
+    exact = (positives + negatives > 0) & (counts.variance == 0)
+    return np.asarray(exact & (np.minimum(positives, negatives) <= 0))[:, None]
 
 
-def _kept(steps: Steps, unknown: Bools) -> Steps:
-    """Let unknown cells stand for themselves."""
+def _with_identity(steps: Steps, unknown: Bools) -> Steps:
+    """The steps, with the identity in unknown cells."""
     if not unknown.any():
         return steps
     table = np.array(steps.table)
@@ -120,28 +136,41 @@ def _kept(steps: Steps, unknown: Bools) -> Steps:
 @final
 @dataclass(frozen=True)
 class Weighted(Weighting):
-    """Mix every record, or with `changed_only` those whose top class would change, with the base model.
+    """Mix the steps with the classifier by a weight per class.
 
-    Without noise a class's weight is the share of clients that was counted. With noise it is the class's count over
+    Without noise a class's weight is the fraction of clients that was counted. With noise it is the class's count over
     what noise alone would show in as many cells, less `floor` standard deviations of the count's own noise: published
-    with a floor of 0, a weight without any data averages 1 / (2 sqrt(bins)) instead of nothing.
+    with a floor of 0, a weight without any data averages 1 / (2 sqrt(bins)) instead of zero.
+
+    Parameters
+    ----------
+    changed_only
+        Mix only records whose top class would change.
+    floor
+        Standard deviations that are subtracted from a class's count.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> method = fc.FedBin(weighting=fc.methods.Weighted())
+    >>> fc.run(method, fc.InProcess(fc.Federation.simulated(classes=3)), fc.SecAgg()).artifact.weights
+    (1.0, 1.0, 1.0)
     """
 
     changed_only: bool = False
     floor: float = 2.0
 
     def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
-        """Blend by class."""
         return Blend(steps, class_weights(counts, steps.classes, self.floor), self.changed_only)
 
 
 def class_weights(counts: LabelHistograms, classes: int, floor: float) -> tuple[float, ...]:
-    """Weigh each class's steps between 0 and 1."""
-    held = counts.positives.sum(axis=1)
+    """A weight per class between 0 and 1."""
+    positives = counts.positives.sum(axis=1)
     if counts.variance > 0:
         noise = sqrt(counts.variance)
-        drowned = sqrt(2 / pi) * noise * counts.bins
-        weights = np.clip((held - floor * noise * sqrt(counts.bins)) / drowned, 0.0, 1.0)
+        noise_alone = sqrt(2 / pi) * noise * counts.bins
+        weights = np.clip((positives - floor * noise * sqrt(counts.bins)) / noise_alone, 0.0, 1.0)
     else:
-        weights = np.where(held > 0, counts.seen, 0.0)
+        weights = np.where(positives > 0, counts.seen, 0.0)
     return tuple(np.broadcast_to(weights, (classes,)).tolist())

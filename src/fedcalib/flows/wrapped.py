@@ -1,11 +1,4 @@
-"""Several conversations at once: what does not wait for each other goes into one message.
-
-Holding a conversation about calibrated records.
-
-Holding a conversation in which no client counts for more than so many records.
-
-Choosing, privately, how much one client may add.
-"""
+"""Sub-protocols about sub-protocols: several at once, after a calibrator, or with clients' contributions clipped."""
 
 from __future__ import annotations
 
@@ -23,10 +16,9 @@ from fedcalib.types import Floats
 
 
 def lockstep(flows: Sequence[Flow[Any]]) -> Flow[tuple[Any, ...]]:
-    """Advance all flows together, one joined message a round, until each has returned; give back all results.
+    """Advance all flows together, one joined message per round, until each has returned; return all results.
 
-    A round takes as long as one question, however many flows share it, and the budget is shared by their blocks'
-    weights.
+    A round takes as long as one query, however many flows share it, and the budget is shared by their blocks' weights.
     """
     results: dict[int, Any] = {}
     pending: dict[int, Query] = {}
@@ -35,8 +27,8 @@ def lockstep(flows: Sequence[Flow[Any]]) -> Flow[tuple[Any, ...]]:
     while pending:
         join = Join(tuple(pending.values()))
         answer = yield join
-        asked, pending = list(pending), {}
-        for index, number in enumerate(asked):
+        sent, pending = list(pending), {}
+        for index, number in enumerate(sent):
             _advance(flows[number], answer.part(join, index), number, pending, results)
     return tuple(results[number] for number in range(len(flows)))
 
@@ -44,7 +36,7 @@ def lockstep(flows: Sequence[Flow[Any]]) -> Flow[tuple[Any, ...]]:
 def _advance(
     flow: Flow[Any], answer: Answer | None, number: int, pending: dict[int, Query], results: dict[int, Any]
 ) -> None:
-    """Move one flow on to its next question, or note its result."""
+    """Move one flow on to its next query, or note its result."""
     try:
         pending[number] = next(flow) if answer is None else flow.send(answer)
     except StopIteration as end:
@@ -55,7 +47,7 @@ T = TypeVar("T")
 
 
 def after(before: Calibrator, flow: Flow[T]) -> Flow[T]:
-    """Let every question of a conversation be answered after clients have applied a calibrator."""
+    """Run a flow whose queries are answered after clients have applied a calibrator."""
     if isinstance(before, Identity):
         return (yield from flow)
     query = next(flow)
@@ -71,16 +63,16 @@ def after(before: Calibrator, flow: Flow[T]) -> Flow[T]:
 def _of_records(query: Query) -> Query:
     if isinstance(query, ClientQuery):
         raise InputError(
-            f"Expected questions about records in a later stage, found {type(query).__name__}, which asks whole "
+            f"Expected queries about records in a later stage, found {type(query).__name__}, which is about whole "
             "clients; put such a method first, or use one that sums over records."
         )
     return query
 
 
 def within_clip(clip: float, flow: Flow[T]) -> Flow[T]:
-    """Cut every client's answers to `clip` records' worth; the clip may itself be an answer.
+    """Run a flow in which every client's answers are clipped to `clip` records; the clip may come from an answer.
 
-    A question that bounds whole clients as it is needs no cut, and is asked as it is.
+    A query whose bounds are those of whole clients needs no clipping and is sent as it is.
     """
     query = next(flow)
     while True:
@@ -93,15 +85,15 @@ def within_clip(clip: float, flow: Flow[T]) -> Flow[T]:
             return artifact
 
 
-EDGES: Final = tuple(float(2 ** (i / 2)) for i in range(33))  # from 1 to 65,536 records' worth, in half octaves
+DEFAULT_EDGES: Final = tuple(float(2 ** (i / 2)) for i in range(33))  # from 1 to 65,536 records, in half octaves
 
 
 def clip_quantile(
-    query: Query, quantile: float = 0.5, *, edges: tuple[float, ...] = EDGES, weight: float = 0.1
+    query: Query, quantile: float = 0.5, *, edges: tuple[float, ...] = DEFAULT_EDGES, weight: float = 0.1
 ) -> Flow[float]:
-    """Find the size, in records' worth, that a share `quantile` of the clients' answers to a question stays within.
+    """The size, in records, that a fraction `quantile` of the clients' answers to a query stays within.
 
-    It asks one question of its own, to which a client adds one, so the choice is paid for: with `weight` of the budget,
+    It sends one query of its own, to which a client adds one, so the choice is paid for: with `weight` of the budget,
     relative to the weights of the method's other blocks. A clip from public knowledge costs nothing; prefer one.
     """
     if not 0 < quantile < 1:
@@ -113,13 +105,13 @@ def clip_quantile(
 
 
 def clipped_sum(query: Query, clip: float) -> Flow[Answer]:
-    """Ask a question in which no client counts for more than `clip` records' worth, and answer in its own units.
+    """Send a query in which no client counts for more than `clip` records; the answer is in the query's own units.
 
-    The bounds of what is asked do not depend on the clip, so it may come from `clip_quantile`.
+    The bounds of what is sent do not depend on the clip, so it may come from `clip_quantile`.
     """
-    asked = Clipped(query, clip)
-    answer = yield asked
-    units = asked.units
+    clipped = Clipped(query, clip)
+    answer = yield clipped
+    units = clipped.units
     return Answer(
         {name: answer[name] * units[name] for name in query.blocks},
         {name: answer.variance(name) * units[name] ** 2 for name in query.blocks},
@@ -128,7 +120,7 @@ def clipped_sum(query: Query, clip: float) -> Flow[Answer]:
 
 
 def _crossing(below: Floats, target: float) -> int:
-    """Find where noisy, rising counts pass a target: half way between the first time and the last."""
+    """Where noisy, increasing counts pass a target: half way between the first time and the last."""
     last = len(below) - 1
     reached = np.flatnonzero(below >= target)
     missed = np.flatnonzero(below < target)

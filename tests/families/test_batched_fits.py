@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 import fedcalib as fc
 from fedcalib.families import Family, bounded_logits
 from fedcalib.families.affine import MatrixFamily, VectorFamily
-from fedcalib.families.local_fits import best_each
+from fedcalib.families.local_fits import minimise_batched
 from fedcalib.families.order_preserving import OrderPreservingVectorFamily
 from tests.contract.subjects import federation
 
@@ -52,4 +52,4 @@ def test_a_client_that_cannot_improve_stays() -> None:
         at_start = np.abs(tried).sum(axis=1) == 0
         return np.where(at_start, 0.0, np.nan), np.ones_like(tried)
 
-    np.testing.assert_array_equal(best_each(hostile, np.zeros((3, 2)), 5), np.zeros((3, 2)))
+    np.testing.assert_array_equal(minimise_batched(hostile, np.zeros((3, 2)), 5), np.zeros((3, 2)))
