@@ -73,10 +73,12 @@ class OrderPreservingVectorFamily(Family):
         rise = sigmoid(raw)
         lift, residual = ranked.gaps * rise, above - (place[:, None] <= np.arange(over.shape[1]))
         own = lift**2 * above * (1 - above) + lift * (1 - rise) * residual
-        columns = (values, lift * residual, own, lift, above)
+        parts = (values, lift * residual, own, lift, above)
+        covariate, gradient, curvature, lifts, likely = (ranked.by_class(part) for part in parts)
         loss = np.log(np.exp(stretched - stretched[:, :1]).sum(axis=1)) + stretched[:, 0]
         loss -= stretched[np.arange(len(labels)), place]
-        return GapDerivatives(loss, *map(ranked.by_class, columns), above.T, (lift**2 * (1 + values**2)).T)
+        squares = (lift**2 * (1 + values**2)).T
+        return GapDerivatives(loss, covariate, gradient, curvature, lifts, likely, above.T, squares)
 
     def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
         ranked = Sorted.of(logits)
