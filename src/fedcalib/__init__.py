@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from fedcalib.runtimes import Replay as Replay
     from fedcalib.transcript import Transcript as Transcript
     from fedcalib.workflows.calibration import calibrate as calibrate
-    from fedcalib.workflows.compare import compare as compare
+    from fedcalib.workflows.comparison import compare as compare
     from fedcalib.workflows.drift import Monitor as Monitor
     from fedcalib.workflows.evaluation import evaluate as evaluate
 

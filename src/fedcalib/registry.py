@@ -303,7 +303,7 @@ ROWS: Final = (
     Registered("Registered", ".registry", "type", "fc.registry", wire=False),
     # functions
     Registered("calibrate", ".workflows.calibration", "function", "fc", wire=False),
-    Registered("compare", ".workflows.compare", "function", "fc", wire=False),
+    Registered("compare", ".workflows.comparison", "function", "fc", wire=False),
     Registered("evaluate", ".workflows.evaluation", "function", "fc", wire=False),
     Registered("register", ".registry", "function", "fc.registry", wire=False),
     Registered("audit_mechanism", ".audit.mechanisms", "function", "fc.audit", wire=False),

@@ -11,8 +11,8 @@ import pytest
 import fedcalib as fc
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
-from fedcalib.workflows.compare import ByClient, ByRecord, Holdout, MethodComparison, compare
-from fedcalib.workflows.comparison import ComparisonResult, MethodRow
+from fedcalib.workflows.comparison import ByClient, ByRecord, Holdout, MethodComparison, compare
+from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow
 from fedcalib.workflows.session import Data, Session
 from tests.cli.conftest import Shell, overconfident
 

@@ -71,7 +71,7 @@ def test_windows_of_clients_share_the_budget(shell: Shell, days: Path) -> None:
     assert said.code == 0, said.err
     assert said.json["privacy"]["unit"] == "client"
     assert said.json["privacy"]["epsilon"] == pytest.approx(6.0, rel=1e-3)
-    assert "Over 6 windows in which clients come again" in said.json["privacy"]["statement"]
+    assert "Over 6 windows with the same clients" in said.json["privacy"]["statement"]
 
 
 def test_windows_are_measured_after_a_calibrator(shell: Shell, days: Path, home: Path) -> None:

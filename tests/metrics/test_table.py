@@ -18,7 +18,7 @@ from fedcalib.metrics import table
 from fedcalib.metrics.table import METRICS, Metric, shown_in
 from fedcalib.planning import FIGURES, Study
 from fedcalib.workflows import documents, reports
-from fedcalib.workflows.compare import figures
+from fedcalib.workflows.comparison import figures
 
 SOURCE = Path(fedcalib.__file__).parent
 NAMES = {metric.name for metric in METRICS} | {metric.title for metric in METRICS}

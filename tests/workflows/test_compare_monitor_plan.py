@@ -13,9 +13,9 @@ import fedcalib as fc
 from fedcalib.cli.app import run
 from fedcalib.method import Plan
 from fedcalib.queries.scores import ScoreTree
-from fedcalib.workflows.compare import ByClient, MethodComparison, compare
-from fedcalib.workflows.monitor import monitor
-from fedcalib.workflows.plan import plan
+from fedcalib.workflows.comparison import ByClient, MethodComparison, compare
+from fedcalib.workflows.monitoring import monitor
+from fedcalib.workflows.planning import plan
 from fedcalib.workflows.session import Session
 from tests.snapshots import data
 
@@ -77,7 +77,7 @@ def test_a_comparison_is_that_of_the_command(
 
 def test_a_comparison_that_spends_plans_every_run_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plans(monkeypatch)
-    found = compare("scores.csv", METHODS, fc.DistributedDP(epsilon=4.0), spend=True, session=Session(seed=1))
+    found = compare("scores.csv", METHODS, fc.DistributedDP(epsilon=4.0), spend=True, seed=1)
     assert sorted(planned) == ["FedBin", "FederatedMetrics", "PlattScaling"]
     assert {row.epsilon for row in found.rows} == {2.0}
     assert not found.simulation
@@ -85,13 +85,13 @@ def test_a_comparison_that_spends_plans_every_run_once(home: Path, monkeypatch: 
 
 def test_what_a_refused_method_leaves_goes_to_the_others(home: Path) -> None:
     methods = {"class": fc.AccT(), **METHODS, "many": fc.PlattScaling()}
-    found = compare("classes.csv", methods, fc.DistributedDP(epsilon=4.0), spend=True, session=Session(seed=1))
+    found = compare("classes.csv", methods, fc.DistributedDP(epsilon=4.0), spend=True, seed=1)
     assert set(found.refused) == {"platt-scaling", "many"}
     assert {row.epsilon for row in found.rows} == {2.0}
 
 
 def test_methods_that_could_not_be_made_are_listed(home: Path) -> None:
-    from fedcalib.workflows.compare import ByRecord
+    from fedcalib.workflows.comparison import ByRecord
     from fedcalib.workflows.session import Data
 
     told = {"magic": "it needs a wand"}
@@ -118,7 +118,7 @@ def test_methods_that_could_not_be_made_are_listed(home: Path) -> None:
 def test_monitoring_is_that_of_the_command(
     home: Path, capsys: pytest.CaptureFixture[str], flags: str, options: dict[str, Any]
 ) -> None:
-    found = monitor("scores.csv", by="week", session=Session(seed=1), **options)
+    found = monitor("scores.csv", by="week", seed=1, **options)
     told = printed(capsys, f"monitor scores.csv --by week --seed 1 {flags}")
     assert json.loads(json.dumps(found.to_json())) == told
     frame = found.to_frame()
@@ -129,10 +129,10 @@ def test_monitoring_is_that_of_the_command(
 
 def test_windows_that_serve_the_same_are_planned_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plans(monkeypatch)
-    monitor("scores.csv", session=Session(seed=1))
+    monitor("scores.csv", seed=1)
     assert planned == ["ReviewWindow"]
     planned.clear()
-    monitor("scores.csv", fc.DistributedDP(epsilon=4.0), recalibrate=True, session=Session(seed=1))
+    monitor("scores.csv", fc.DistributedDP(epsilon=4.0), recalibrate=True, seed=1)
     assert planned == ["ReviewWindow"] * 4
 
 

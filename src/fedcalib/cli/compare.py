@@ -15,8 +15,8 @@ from fedcalib.cli.request import Shared, participation, privacy_model, shared
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.workflows import documents
-from fedcalib.workflows.compare import ByClient, ByRecord, Holdout, MethodComparison
-from fedcalib.workflows.comparison import NAMES
+from fedcalib.workflows.comparison import ByClient, ByRecord, Holdout, MethodComparison
+from fedcalib.workflows.comparison_result import NAMES
 
 _FIT = "Comparison"
 

@@ -13,7 +13,7 @@ from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.evaluation import NAMES, Evaluation, EvaluationResult, load_calibrator
-from fedcalib.workflows.monitor import Every, Monitoring
+from fedcalib.workflows.monitoring import Every, Monitoring
 
 _TIME = "Over time"
 

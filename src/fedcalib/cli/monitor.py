@@ -13,7 +13,7 @@ from fedcalib.cli.request import Shared, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows.monitor import NAMES, Every, Monitoring
+from fedcalib.workflows.monitoring import NAMES, Every, Monitoring
 
 _WATCH = "Watching"
 

@@ -12,7 +12,7 @@ from fedcalib.cli.voice import Voice
 from fedcalib.metrics.table import shown_in
 from fedcalib.planning.simulation import ScoreModel
 from fedcalib.queries.scores import ScoreTree
-from fedcalib.workflows.plan import plan as planned
+from fedcalib.workflows.planning import plan as planned
 
 
 def plan(

@@ -55,7 +55,7 @@ class Shared:
 
 
 def shared(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of `Shared`, which it receives as its argument `flags`."""
+    """Add the flags of `Shared` to a command, which receives them as its argument `flags`."""
     hints = get_type_hints(Shared, include_extras=True)
     common = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])

@@ -5,11 +5,11 @@ Each is a function that returns a result object; the command line, a deployed jo
 
 from fedcalib.workflows.application import Applied, apply
 from fedcalib.workflows.calibration import CalibrationResult, calibrate
-from fedcalib.workflows.compare import compare
-from fedcalib.workflows.comparison import ComparisonResult
+from fedcalib.workflows.comparison import compare
+from fedcalib.workflows.comparison_result import ComparisonResult
 from fedcalib.workflows.evaluation import EvaluationResult, evaluate
-from fedcalib.workflows.monitor import MonitorResult, monitor
-from fedcalib.workflows.plan import StudyPlan, plan
+from fedcalib.workflows.monitoring import MonitorResult, monitor
+from fedcalib.workflows.planning import StudyPlan, plan
 from fedcalib.workflows.training import TrainingResult, train
 
 __all__ = [

@@ -1,211 +1,365 @@
-"""What a comparison of methods found: as data, as tables, as a picture and as a page."""
+"""Compare methods on one federation: by a simulation, before anybody is asked, or within a budget that is spent."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Final, final
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Final, TypeAlias, Unpack, final
 
 import numpy as np
 
+from fedcalib.accounting.spending import Spending
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import MetricsReport
-from fedcalib.metrics.intervals import UNKNOWN, Measured
-from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
-from fedcalib.report.canvas import Picture
-from fedcalib.report.page import Page, render
-from fedcalib.report.row_plots import comparison as picture
-from fedcalib.report.values import Contender
-from fedcalib.workflows import documents
-from fedcalib.workflows.documents import TextTable
+from fedcalib.cohort import Disjoint, Everyone, Participation
+from fedcalib.errors import FedcalibError, InputError
+from fedcalib.federation import Federation
+from fedcalib.loop import Outline, Runtime, Step, Total, run
+from fedcalib.method import Method
+from fedcalib.methods.evaluation import FederatedMetrics
+from fedcalib.metrics.table import shown_in
+from fedcalib.privacy import Privacy
+from fedcalib.privacy.open import Open
+from fedcalib.randomness import Randomness, Simulated
+from fedcalib.records import Records, Schema
+from fedcalib.runtimes import InProcess
+from fedcalib.workflows.budget import scaled, together
+from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow, exact_values, private_values
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, Session, opening
 
-NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
-_LARGEST_LOSS: Final = -1.0  # points of accuracy; a method that loses more is marked
-
-
-def _change(metric: Metric) -> str:
-    return f"{metric.name}_change"
-
-
-def _columns() -> dict[str, tuple[str, Direction]]:
-    """What is compared, by key: the title, and which direction is better."""
-    values = {metric.name: (metric.title, metric.direction) for metric in shown_in("comparison")}
-    changes = {_change(metric): (f"{metric.title} change, points", metric.direction) for metric in shown_in("change")}
-    return values | changes
+SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
+_BASE: Final = "none"
+Methods: TypeAlias = Mapping[str, Method[Calibrator]]
+Figures: TypeAlias = Mapping[str, float]  # exact metrics, by name
 
 
-def exact_values(after: Sequence[Mapping[str, float]], before: Sequence[Mapping[str, float]]) -> dict[str, Measured]:
-    """Means of exact metrics over repeats, plus or minus their standard deviation where there are several."""
-    columns = {metric.name: [one[metric.name] for one in after] for metric in shown_in("comparison")}
-    for metric in shown_in("change"):
-        pairs = zip(after, before, strict=True)
-        columns[_change(metric)] = [100 * (new[metric.name] - old[metric.name]) for new, old in pairs]
-    return {name: _spread(np.array(values)) for name, values in columns.items()}
+@dataclass(frozen=True)
+class Holdout(ABC):
+    """How records to measure on are set apart from those to fit on; `share` of them are."""
 
+    share: float = 0.3
+    of: ClassVar[str]
 
-def _spread(values: np.ndarray[Any, Any]) -> Measured:
-    mean = float(values.mean())
-    if len(values) == 1:
-        return Measured(mean)
-    deviation = float(values.std(ddof=1))
-    return Measured(mean, mean - deviation, mean + deviation)
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise InputError(f"Expected a share between 0 and 1 to hold out, found {self.share}.")
 
-
-def private_values(after: MetricsReport, before: MetricsReport) -> dict[str, Measured]:
-    """Metrics that were measured privately; what noise drowned is NaN."""
-    values = {metric.name: getattr(after, metric.name) or Measured(UNKNOWN) for metric in shown_in("comparison")}
-    for metric in shown_in("change"):
-        new, old = (getattr(report, metric.name) or Measured(UNKNOWN) for report in (after, before))
-        values[_change(metric)] = Measured(100 * (new.value - old.value))
-    return values
+    @abstractmethod
+    def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
+        """The records to fit on and those that are held out."""
 
 
 @final
 @dataclass(frozen=True)
-class MethodRow:
-    """One method: its metrics by name, with an interval where there is one, and what it costs."""
+class ByRecord(Holdout):
+    """Hold out records of every client: how well a calibrator serves the clients that fitted it."""
 
-    method: str
-    values: Mapping[str, Measured]
-    bytes_per_client: int | None = None
-    client_seconds: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    unit: str | None = None
+    of: ClassVar[str] = "record"
 
-    @property
-    def error(self) -> float:
-        """The classwise calibration error; infinite where noise drowned it."""
-        error = self.values[CWECE.name].value
-        return math.inf if math.isnan(error) else error
+    def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
+        """Toss a coin per record."""
+        held = np.random.default_rng(seed).random(len(federation.records)) < self.share
+        return federation.where(~held), federation.where(held)
 
-    @property
-    def loses_accuracy(self) -> bool:
-        """Whether accuracy fell by more than a point."""
-        return self.values[_change(ACCURACY)].value < _LARGEST_LOSS
 
-    def to_json(self) -> dict[str, Any]:
-        """The row as plain data."""
-        document = {name: value for name, value in asdict(self).items() if name != "values"}
-        return {**document, **{name: value.to_json() for name, value in self.values.items()}}
+@final
+@dataclass(frozen=True)
+class ByClient(Holdout):
+    """Hold out whole clients: how well a calibrator serves new clients."""
+
+    of: ClassVar[str] = "client"
+
+    def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
+        """Toss a coin per client."""
+        held = np.random.default_rng(seed).random(len(federation)) < self.share
+        if held.all() or not held.any():
+            raise InputError(
+                f"Expected clients on both sides of the split, found all {len(federation)} on one; "
+                "hold out by record, another share, or repeat with another seed."
+            )
+        return federation.subset(~held), federation.subset(held)
+
+
+def compare(
+    data: Any,
+    methods: Methods,
+    privacy: Privacy | None = None,
+    *,
+    participation: Participation | None = None,
+    holdout: Holdout | None = None,
+    repeats: int = 3,
+    spend: bool = False,
+    **options: Unpack[Options],
+) -> ComparisonResult:
+    """Run every method on the same records, and compare what each gives and takes.
+
+    By default this is a simulation, which is not private: splits and noise follow from a seed, every method gets the
+    whole budget, and the held-out records are measured exactly. With `spend`, the budget is split over the methods and
+    their measurements, and really spent.
+
+    Parameters
+    ----------
+    data
+        A federation, a pandas or Arrow frame, or files.
+    methods
+        Methods by the names to show. One that does not apply is listed with the reason.
+    privacy
+        The privacy model with the whole budget; `Open` if left out.
+    participation
+        Who answers which query; everyone if left out.
+    holdout
+        How records to measure on are chosen; 30% of every client's records if left out.
+    repeats
+        How many splits a simulation averages over.
+    spend
+        Spend the budget instead of simulating.
+    **options
+        Columns, seed (0 for simulations if left out), state, ledger and notices: see
+        `fedcalib.workflows.session.Options`.
+
+    Returns
+    -------
+    ComparisonResult
+        The methods from best to worst.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> from fedcalib.workflows import compare
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(2000)
+    >>> records = fc.Records.of_scores(score, (rng.random(2000) < score**2).astype(int))
+    >>> methods = {"platt": fc.PlattScaling(), "temperature": fc.OneShotTemperature()}
+    >>> found = compare(fc.Federation.iid(records, clients=5, seed=0), methods, repeats=2)
+    >>> [row.method for row in found.rows]
+    ['platt', 'temperature']
+    """
+    source, session = opening(data, **options)
+    comparison = MethodComparison(
+        source, methods, privacy or Open(), participation or Everyone(), holdout or ByRecord(), session
+    )
+    return comparison.spend() if spend else comparison.simulate(repeats, session.seed or 0)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class ComparisonResult:
-    """The base model, the methods from best to worst by classwise calibration error, and those that were refused."""
+class MethodComparison:
+    """Everything that a comparison is told."""
 
-    base: MethodRow
-    rows: tuple[MethodRow, ...]
-    refused: Mapping[str, str]  # reasons, by the names of the methods
-    statement: str  # what the comparison spent
-    simulation: bool
-    split: str  # what was held out: "record" or "client"
-    holdout: float  # share of them
-    repeats: int = 1
-    seed: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)  # repeated in the result
+    data: Data
+    methods: Methods
+    privacy: Privacy
+    participation: Participation
+    holdout: Holdout
+    session: Session
+    refused: Mapping[str, str] = field(default_factory=dict)  # methods that could not be made, with the reasons
+    facts: Mapping[str, Any] = field(default_factory=dict)  # to be repeated in the result
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Which methods lose accuracy."""
-        losing = [row.method for row in self.rows if row.loses_accuracy]
-        return (f"More than a point of accuracy is lost by {', '.join(losing)}.",) if losing else ()
+    def simulate(self, repeats: int = 3, seed: int = 0) -> ComparisonResult:
+        """Run every method on the same splits, each with the whole budget, and measure exactly."""
+        if repeats < 1:
+            raise InputError(f"Expected at least one repeat, found {repeats}.")
+        federation, _ = Conductor(self.session, replace(self.session, seed=seed).forgotten()).read(self.data, True)
+        splits = [self._split(federation, seed, repeat) for repeat in range(repeats)]
+        before = [split.before for split in splits]
+        rows, refused = [], dict(self.refused)
+        with self.session.notices.progress("comparing methods") as at:
+            for place, (name, method) in enumerate(self.methods.items()):
+                at(place, len(self.methods))
+                try:
+                    rows.append(_simulated(name, [split.trial(method) for split in splits], before))
+                except FedcalibError as error:
+                    refused[name] = str(error)
+        base = MethodRow(_BASE, exact_values(before, before))
+        return self._result(base, rows, refused, SIMULATION, simulation=True, repeats=repeats, seed=seed)
 
-    @property
-    def _about(self) -> dict[str, Any]:
-        names = ("simulation", "repeats", "seed", "split", "holdout")
-        return {**self.facts, **{name: getattr(self, name) for name in names}}
+    def spend(self) -> ComparisonResult:
+        """Run every method on a share of the budget, measure privately, and pay for all of it beforehand."""
+        if self.privacy.budget is None:
+            raise InputError("Expected a budget to spend (--epsilon), found none: there is nothing to split.")
+        with self.session.opened("compare", self._settings, self.data) as conductor:
+            federation, _ = conductor.read(self.data, private=True)
+            fitted, held = self.holdout.part(federation, conductor.state.derived("holdout"))
+            phases = self._phases(fitted.schema, held.schema, self.privacy.budget.unit)
+            conductor.pay(phases.total)
+            before = conductor.run(phases.measure("base"), InProcess(held)).artifact
+            rows = []
+            for name, fit in phases.fits.items():
+                calibrator = conductor.run(fit, InProcess(fitted)).artifact
+                calibrated = replace(held, records=calibrator.over(held.records))
+                after = conductor.run(phases.measure(name), InProcess(calibrated)).artifact
+                rows.append(MethodRow(name, private_values(after, before), **fit.agreed.cost()))
+            conductor.tell()
+        base = MethodRow(_BASE, private_values(before, before))
+        return self._result(base, rows, phases.refused, phases.total.statement, simulation=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain data, as `fedcalib compare --format json` prints it."""
-        return {
-            **self._about,
-            "statement": self.statement,
-            "warnings": list(self.warnings),
-            "base": {name: value for name, value in self.base.to_json().items() if value is not None},
-            "methods": [row.to_json() for row in self.rows],
-            "refused": [{"method": name, "reason": reason} for name, reason in self.refused.items()],
-        }
-
-    def to_frame(self) -> Any:
-        """A pandas frame with one row per method, the base model first."""
-        return documents.frame([row.to_json() for row in (self.base, *self.rows)])
-
-    def tables(self) -> list[TextTable]:
-        """The result for people."""
-        mark = "Simulation" if self.simulation else "Measured privately"
-        title = f"{mark}, on records that were not fitted (held out by {self.split})"
-        columns = ("method", *(title for title, _ in _columns().values()), "bytes", "client ms", "epsilon")
-        tables = [TextTable(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
-        if self.refused:
-            tables.append(TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
-        return [*tables, documents.facts_table("", {"privacy": self.statement})]
-
-    def picture(self) -> Picture:
-        """The methods as rows of dots, one panel per metric."""
-        rows = [
-            Contender(row.method, tuple(map(row.values.get, _columns())), reference=row is self.base)
-            for row in (self.base, *self.rows)
-        ]
-        return picture(rows, dict(_columns().values()))
-
-    def page(self) -> bytes:
-        """The report as HTML."""
-        page = Page(
-            title="Methods compared",
-            summary=(self._headline(), "Measured on records that were not fitted."),
-            privacy=(self.statement,),
-            private=True,  # no count is shown, whatever the privacy model
-            simulation=self.simulation,
-            figures=(self.picture(),),
-            warnings=(*self.warnings, *(f"{name} was refused: {reason}" for name, reason in self.refused.items())),
-            provenance={name: value for name, value in self._about.items() if value is not None},
-        )
-        return render(page).encode()
-
-    def report(self, path: Path | str) -> Path:
-        """Write the report as one HTML file."""
-        return documents.write_file(path, self.page())
-
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the result, the report and the picture into a folder; say where each file is."""
-        contents = (documents.text(self.to_json()).encode(), self.page(), self.picture().png)
-        documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
-        return {Path(name).suffix[1:]: str(Path(folder) / name) for name in NAMES}
-
-    def _headline(self) -> str:
-        if not self.rows:
-            return "No method could be run."
-        best = self.rows[0]
-        if math.isinf(best.error):
-            return "No classwise calibration error could be told from the noise."
-        return (
-            f"The lowest classwise calibration error is that of {best.method}: {best.error:.4f}, "
-            f"from {self.base.values[CWECE.name].value:.4f}."
+    def _result(
+        self, base: MethodRow, rows: Sequence[MethodRow], refused: Mapping[str, str], statement: str, **how: Any
+    ) -> ComparisonResult:
+        _check_some(rows, refused)
+        order = tuple(sorted(rows, key=lambda row: row.error))
+        return ComparisonResult(
+            base, order, refused, statement, split=self.holdout.of, holdout=self.holdout.share, facts=self.facts, **how
         )
 
+    @property
+    def _settings(self) -> dict[str, Any]:
+        parts = (self.privacy, self.participation, self.holdout)
+        return {"methods": {name: repr(method) for name, method in self.methods.items()}, "how": list(map(repr, parts))}
 
-def _cells(row: MethodRow) -> tuple[str, ...]:
-    return (
-        row.method,
-        *(_with_spread(row.values[metric.name]) for metric in shown_in("comparison")),
-        *(_points(row, metric) for metric in shown_in("change")),
-        "" if row.bytes_per_client is None else f"{row.bytes_per_client:,}",
-        "" if row.client_seconds is None else f"{1000 * row.client_seconds:.2f}",
-        "-" if row.epsilon is None else f"{row.epsilon:.4g}",
-    )
+    def _split(self, federation: Federation, seed: int, repeat: int) -> HeldOut:
+        fitted, held = self.holdout.part(federation, seed + repeat)
+        if not len(held.records) or not len(fitted.records):
+            raise InputError(
+                f"Expected records on both sides of the split, found {len(fitted.records)} to fit and "
+                f"{len(held.records)} to measure on; change the share that is held out."
+            )
+        source = Simulated(seed).derive("compare", repeat)
+        return HeldOut(fitted, held.records, self.privacy, self.participation, source)
+
+    def _phases(self, fitted: Schema, held: Schema, unit: str) -> ComparisonPhases:
+        """Share the budget evenly among the methods that can be run, and evenly among the measurements."""
+        parallel = unit == "record" or isinstance(self.holdout, ByClient)
+        whole = 1.0 if parallel else 0.5
+        fits, refused = self._fits(self.methods, whole, fitted, unit)
+        refused = {**self.refused, **refused}
+        _check_some(fits, refused)
+        who = Everyone() if isinstance(self.participation, Disjoint) else self.participation
+        measure = Phase.of("measure", FederatedMetrics(), scaled(self.privacy, whole / (len(fits) + 1)), who, held)
+        if measure.spending.unit != unit:  # the queries bound another unit than the privacy model usually does
+            return self._phases(fitted, held, measure.spending.unit)
+        return ComparisonPhases(fits, measure, parallel, refused)
+
+    def _fits(
+        self, methods: Methods, whole: float, schema: Schema, unit: str
+    ) -> tuple[dict[str, Phase[Calibrator]], dict[str, str]]:
+        """Agree on every method with its share of the budget; the share of a refused one goes to the others."""
+        fits, refused = {}, {}
+        for name, method in methods.items():
+            try:
+                share = scaled(self.privacy, whole / len(methods))
+                fits[name] = Phase.of(f"{name}-fit", method, share, self.participation, schema)
+                if (found := fits[name].spending.unit) != unit:
+                    del fits[name]
+                    refused[name] = f"it protects the unit {found}, the measurements the unit {unit}"
+            except FedcalibError as error:
+                refused[name] = str(error)
+        if not refused or not fits:
+            return fits, refused
+        fits, more = self._fits({name: methods[name] for name in fits}, whole, schema, unit)
+        return fits, {**refused, **more}
 
 
-def _points(row: MethodRow, metric: Metric) -> str:
-    change = row.values[_change(metric)].value
-    mark = " !" if metric is ACCURACY and row.loses_accuracy else ""
-    return "-" if math.isnan(change) else f"{change:+.2f}{mark}"
+@final
+@dataclass(frozen=True, eq=False)
+class ComparisonPhases:
+    """What will be asked, each phase with its share of the budget."""
+
+    fits: Mapping[str, Phase[Calibrator]]
+    measured: Phase[MetricsReport]  # the same for the base model and for every method
+    parallel: bool
+    refused: Mapping[str, str]
+
+    def measure(self, name: str) -> Phase[MetricsReport]:
+        """The measurement of one method."""
+        return replace(self.measured, name=f"{name}-measure")
+
+    @property
+    def total(self) -> Spending:
+        """What all phases spend together."""
+        spent = [phase.spending for phase in self.fits.values()]
+        fitted = replace(
+            spent[0],
+            epsilon=sum(one.epsilon or 0.0 for one in spent),
+            delta=sum(one.delta or 0.0 for one in spent),
+            statement=f"{len(spent)} methods were fitted to the same records, so their costs add up. "
+            + spent[0].statement,
+        )
+        return together(fitted, [self.measured.spending] * (len(spent) + 1), self.parallel)
 
 
-def _with_spread(value: Measured) -> str:
-    if math.isnan(value.value):
-        return "-"
-    half = (value.high - value.low) / 2
-    return f"{value.value:.4f}" + ("" if math.isnan(half) else f" ±{half:.3f}")
+@final
+@dataclass(frozen=True)
+class Trial:
+    """One method on one split: its exact metrics, what a client sent, for how long it computed, and what it cost."""
+
+    after: Figures
+    bytes_per_client: int
+    client_seconds: float  # of processor time, for all answers of a client of median size
+    spending: Spending
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """One split, the same for every method that is tried on it."""
+
+    fitted: Federation
+    held: Records
+    privacy: Privacy
+    participation: Participation
+    randomness: Randomness
+
+    @cached_property
+    def before(self) -> Figures:
+        """The metrics of the base model."""
+        return figures(self.held)
+
+    def trial(self, method: Method[Calibrator]) -> Trial:
+        """Fit a method, and measure it on what was held out."""
+        runtime = Timed(InProcess(self.fitted))
+        result = run(method, runtime, self.privacy, participation=self.participation, randomness=self.randomness)
+        after = figures(result.artifact.over(self.held))
+        return Trial(after, result.bytes_per_client, runtime.seconds, result.privacy)
+
+
+@final
+class Timed(Runtime):
+    """A runtime that also measures the processor time which a client of median size needs for its answers."""
+
+    def __init__(self, inner: InProcess) -> None:
+        self.inner = inner
+        self.seconds = 0.0
+        sizes = inner.federation.sizes
+        typical = int(np.argsort(sizes, kind="stable")[len(sizes) // 2]) if len(sizes) else 0
+        self._records = inner.federation.client(typical)
+
+    @property
+    def schema(self) -> Schema:
+        """The public facts of the inner runtime."""
+        return self.inner.schema
+
+    def prepare(self, outline: Outline) -> None:
+        """Prepare the inner runtime."""
+        self.inner.prepare(outline)
+
+    def total(self, step: Step) -> Total:
+        """Time one client's answer and discard it, then ask as usual."""
+        start = time.thread_time()
+        step.mechanism.encode(step.query, self._records, step.randomness.derive("clock"))
+        self.seconds += time.thread_time() - start
+        return self.inner.total(step)
+
+
+def figures(records: Records) -> Figures:
+    """The exact metrics that a comparison shows."""
+    probs, labels = np.asarray(records.probs, dtype=np.float64), records.labels
+    shown = (*shown_in("comparison"), *shown_in("change"))
+    return {metric.name: metric.exact(probs, labels) for metric in shown}
+
+
+def _simulated(name: str, trials: Sequence[Trial], before: Sequence[Figures]) -> MethodRow:
+    first, seconds = trials[0], float(np.mean([trial.client_seconds for trial in trials]))
+    values = exact_values([trial.after for trial in trials], before)
+    spent = first.spending
+    return MethodRow(name, values, first.bytes_per_client, seconds, spent.epsilon, spent.delta, spent.unit)
+
+
+def _check_some(runnable: Sized, refused: Mapping[str, str]) -> None:
+    if not runnable:
+        reasons = " ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise InputError(f"Expected a method that can be run, found all refused: {reasons}")

@@ -1,9 +1,7 @@
-"""The few numbers of a window that alarms look at, each with a variance that holds chance and privacy noise.
+"""Drift of a classifier: the signals of each window, alarms, and recalibration by what earlier windows taught.
 
-Watching a classifier over time: private figures window by window, alarms, and recalibration that acts.
-
-Windows hold different records. Where the record is the unit, they compose in parallel: all windows together cost what
-the dearest one does. Where the client is the unit, clients come again and costs add up.
+Windows hold different records. Where the unit is a record, they compose in parallel, so the total is the largest of
+their epsilons. Where the unit is a client, clients are in several windows and the epsilons add up.
 """
 
 from __future__ import annotations
@@ -33,25 +31,25 @@ from fedcalib.runtimes import InProcess
 @final
 @dataclass(frozen=True)
 class Signal:
-    """A figure and how unsure it is."""
+    """A figure and its variance, from sampling and from privacy noise."""
 
     value: float
     variance: float
 
 
 def signals(report: MetricsReport) -> Mapping[str, Signal]:
-    """Read the signals off a window's metrics; none where the window drowns in noise."""
+    """The signals of a window that alarms test; none where noise drowns the window."""
     if report.accuracy is None or report.reliability.records <= 0:
         return {}
     table, cells = report.reliability, report.reliability.bins
     records = table.records
-    held = np.maximum(table.count[0], 0.0)
-    share = np.clip(np.divide(table.correct[0], held, out=np.zeros(cells), where=held > 0), 0.0, 1.0)
-    mean = np.clip(np.divide(table.confidence[0], held, out=np.zeros(cells), where=held > 0), 0.0, 1.0)
+    count = np.maximum(table.count[0], 0.0)
+    share = np.clip(np.divide(table.correct[0], count, out=np.zeros(cells), where=count > 0), 0.0, 1.0)
+    mean = np.clip(np.divide(table.confidence[0], count, out=np.zeros(cells), where=count > 0), 0.0, 1.0)
     inside = 0.25 / cells**2  # the most that confidences inside a bin can vary
     gap, confidence = float(table.gap.sum()) / records, float(table.confidence.sum()) / records
-    squares = held @ (share * (1 - mean) ** 2 + (1 - share) * mean**2 + inside) / max(held.sum(), 1.0) - gap**2
-    spread = held @ (mean**2 + inside) / max(held.sum(), 1.0) - confidence**2
+    squares = count @ (share * (1 - mean) ** 2 + (1 - share) * mean**2 + inside) / max(count.sum(), 1.0) - gap**2
+    spread = count @ (mean**2 + inside) / max(count.sum(), 1.0) - confidence**2
     count_noise = 2 * cells * report.count_variance
     found = {
         "gap": Signal(gap, _variance(squares, cells * report.gap_variance + gap**2 * count_noise, records)),
@@ -67,10 +65,10 @@ def signals(report: MetricsReport) -> Mapping[str, Signal]:
 
 
 def pooled(known: Sequence[Signal]) -> Signal:
-    """Average signals by how sure they are."""
-    sure = np.array([1 / max(one.variance, 1e-300) for one in known])
+    """The mean of signals, weighted by their inverse variances."""
+    weights = np.array([1 / max(one.variance, 1e-300) for one in known])
     values = np.array([one.value for one in known])
-    return Signal(float(sure @ values / sure.sum()), float(1 / sure.sum()))
+    return Signal(float(weights @ values / weights.sum()), float(1 / weights.sum()))
 
 
 def _variance(spread: float, noise: float, records: float) -> float:
@@ -78,7 +76,7 @@ def _variance(spread: float, noise: float, records: float) -> float:
 
 
 def _of_interval(measured: Measured) -> Signal:
-    """Read the variance off a 95% interval, by its longer side."""
+    """A signal with the variance of a 95% interval, by its longer side."""
     half = max(measured.high - measured.value, measured.value - measured.low)
     return Signal(measured.value, (half / normal_quantile(0.95)) ** 2)
 
@@ -89,7 +87,7 @@ Ask: TypeAlias = Callable[[str, ReviewWindow], Result[Review]]  # asks one windo
 @final
 @dataclass(frozen=True)
 class Alarm:
-    """A figure that moved further than chance and noise explain: from where to where, and how many deviations."""
+    """A signal that changed by more than sampling and noise explain: from what to what, in standard errors."""
 
     signal: str
     before: float
@@ -100,7 +98,7 @@ class Alarm:
 @final
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window: what was found, what moved, and which calibrator was in use."""
+    """One window: what was measured, which signals changed, and which calibrator was in use."""
 
     label: str
     review: Review
@@ -120,7 +118,7 @@ class Timeline:
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """Name the windows that raised an alarm."""
+        """The names of the windows that raised an alarm."""
         return tuple(window.label for window in self.windows if window.alarms)
 
 
@@ -129,11 +127,32 @@ class Timeline:
 class Monitor:
     """Watches a classifier window by window.
 
-    An alarm is raised when the calibration gap, the mean confidence, or the ranking (accuracy where there are more than
-    two classes) differs from that of the windows since the last alarm, by a test whose variance holds chance and
-    privacy noise. `false_alarms` is the chance of an alarm in a window without any shift, all tests together
-    (Bonferroni). With a method of `recalibration`, each window is served by what the last `memory` windows taught,
-    the latest counting twice the one before.
+    An alarm is raised when the calibration gap, the mean confidence, or the AUC (accuracy where there are more than two
+    classes) differs from that of the windows since the last alarm. The variance of the test includes sampling and
+    privacy noise.
+
+    Parameters
+    ----------
+    false_alarms
+        Probability of an alarm in a window without any shift, over all tests together (Bonferroni).
+    recalibration
+        How to fit a calibrator to each window, which serves later ones; None for no recalibration.
+    memory
+        How many of the latest windows are used; each has twice the weight of the one before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedcalib as fc
+    >>> from fedcalib.workflows.drift import in_process
+    >>> rng = np.random.default_rng(0)
+    >>> windows = {}
+    >>> for week, shift in enumerate((0.0, 0.0, 0.3)):
+    ...     score = rng.random(2000)
+    ...     records = fc.Records.of_scores(score, (rng.random(2000) < score - shift).astype(int))
+    ...     windows[f"week {week}"] = fc.Federation.iid(records, clients=5, seed=0)
+    >>> fc.Monitor().watch(list(windows), in_process(windows, fc.Open())).alarms
+    ('week 2',)
     """
 
     false_alarms: float = 0.01
@@ -147,7 +166,7 @@ class Monitor:
             raise InputError(f"Expected a memory of at least one window, found {self.memory}.")
 
     def watch(self, labels: Sequence[str], ask: Ask) -> Timeline:
-        """Ask window after window, in order of time; nothing of a window is known while it is served."""
+        """Measure window after window, in order of time; a window is served before anything of it is known."""
         if not labels:
             raise InputError("Expected at least one window, found none.")
         windows: list[Window] = []
@@ -189,16 +208,16 @@ def mixed(taught: Sequence[Calibrator]) -> Calibrator:
 
 
 def together(spent: Sequence[Spending]) -> Spending:
-    """Say what windows of different records cost together: the dearest for records, the sum for clients."""
-    dearest = max(spent, key=lambda one: one.epsilon or 0.0)
-    if dearest.epsilon is None or len(spent) == 1:
-        return dearest
-    if dearest.unit == "record":
-        told = f"{len(spent)} windows hold different records, so together they cost what the dearest does. "
-        return replace(dearest, statement=told + dearest.statement)
+    """What all windows spend: the largest of their epsilons for records, the sum for clients."""
+    largest = max(spent, key=lambda one: one.epsilon or 0.0)
+    if largest.epsilon is None or len(spent) == 1:
+        return largest
+    if largest.unit == "record":
+        told = f"{len(spent)} windows hold different records: the total is the largest epsilon, not the sum. "
+        return replace(largest, statement=told + largest.statement)
     epsilon, delta = sum(one.epsilon or 0.0 for one in spent), sum(one.delta or 0.0 for one in spent)
-    told = f"Over {len(spent)} windows in which clients come again: epsilon = {epsilon:.6g}, delta = {delta:.6g}. "
-    return replace(dearest, epsilon=epsilon, delta=delta, statement=f"{told}Of one window: {dearest.statement}")
+    told = f"Over {len(spent)} windows with the same clients: epsilon = {epsilon:.6g}, delta = {delta:.6g}. "
+    return replace(largest, epsilon=epsilon, delta=delta, statement=f"{told}Of one window: {largest.statement}")
 
 
 def in_process(windows: Mapping[str, Federation], privacy: Privacy, **options: Any) -> Ask:

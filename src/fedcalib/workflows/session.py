@@ -226,7 +226,7 @@ class Options(TypedDict, total=False):
 
     Parameters
     ----------
-    site, label, score, logits, probs, unit
+    site, label, score, logits, probs, unit, time
         Columns of files and frames, as in `fedcalib.read`.
     seed
         Simulate with this seed: repeatable, and not private. Without it, the result is a release.
@@ -244,6 +244,7 @@ class Options(TypedDict, total=False):
     logits: str | Sequence[str] | None
     probs: str | Sequence[str] | None
     unit: str | None
+    time: str | None
     seed: int | None
     state: Path | str | None
     ledger: Path | str | None

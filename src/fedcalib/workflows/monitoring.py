@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, Unpack, final
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from fedcalib import wire
 from fedcalib.artifacts.calibrator import Calibrator, Identity
 from fedcalib.artifacts.evaluation import Review
 from fedcalib.cohort import Everyone
-from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
@@ -36,7 +35,7 @@ from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units, scaled
 from fedcalib.workflows.documents import DryRun, TextTable
 from fedcalib.workflows.drift import Monitor, Timeline, Window, mixed, together
-from fedcalib.workflows.session import Conductor, Data, Phase, Session
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, Session, opening
 
 NAMES: Final = ("calibrator.json", "result.json", "report.html")
 _MOST_WINDOWS: Final = 1000  # each keeps a transcript of its own
@@ -66,8 +65,7 @@ def monitor(
     false_alarms: float = _FALSE_ALARMS,
     calibrator: Calibrator | None = None,
     rounds: int | None = None,
-    session: Session | None = None,
-    **columns: Any,
+    **options: Unpack[Options],
 ) -> MonitorResult:
     """Measure calibration, ranking and confidence by windows of time, with alarms.
 
@@ -92,10 +90,9 @@ def monitor(
         Applied before anything is measured.
     rounds
         Only the latest windows, so many of them; all if left out.
-    session
-        Seed, where state is kept, which ledger pays, and who hears of progress.
-    **columns
-        What the columns mean, as in `Columns`; `time` is "day" if left out.
+    **options
+        Columns (`time` is "day" if left out), seed, state, ledger and notices: see
+        `fedcalib.workflows.session.Options`.
 
     Returns
     -------
@@ -106,7 +103,7 @@ def monitor(
     --------
     >>> import numpy as np
     >>> import pyarrow as pa
-    >>> from fedcalib.workflows.monitor import monitor
+    >>> from fedcalib.workflows import monitor
     >>> rng = np.random.default_rng(0)
     >>> day, score = np.arange(6000) // 200, rng.random(6000)
     >>> late = score - 0.4 * (day >= 21)
@@ -115,16 +112,10 @@ def monitor(
     >>> monitor(frame, by="week", site="site").alarms
     ('week 4',)
     """
+    options.setdefault("time", "day")
+    source, session = opening(data, **options)
     return Monitoring(
-        data if isinstance(data, Data) else Data.of(data, Columns(**{"time": "day", **columns})),
-        privacy or Open(),
-        Every(by),
-        recalibrate,
-        method,
-        false_alarms,
-        calibrator,
-        rounds,
-        session or Session(),
+        source, privacy or Open(), Every(by), recalibrate, method, false_alarms, calibrator, rounds, session
     ).run()
 
 

@@ -64,7 +64,7 @@ def plan(
     Examples
     --------
     >>> from fedcalib.queries.scores import ScoreTree
-    >>> from fedcalib.workflows.plan import plan
+    >>> from fedcalib.workflows import plan
     >>> found = plan("accuracy", clients=1000, epsilon=1.0, tree=ScoreTree(4, 3))
     >>> found.enough, 0.01 < found.forecast.error < 0.1
     (True, True)

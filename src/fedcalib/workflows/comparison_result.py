@@ -1,0 +1,211 @@
+"""What a comparison of methods found: as data, as tables, as a picture and as a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from fedcalib.artifacts.evaluation import MetricsReport
+from fedcalib.metrics.intervals import UNKNOWN, Measured
+from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
+from fedcalib.report.canvas import Picture
+from fedcalib.report.page import Page, render
+from fedcalib.report.row_plots import comparison as picture
+from fedcalib.report.values import Contender
+from fedcalib.workflows import documents
+from fedcalib.workflows.documents import TextTable
+
+NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
+_LARGEST_LOSS: Final = -1.0  # points of accuracy; a method that loses more is marked
+
+
+def _change(metric: Metric) -> str:
+    return f"{metric.name}_change"
+
+
+def _columns() -> dict[str, tuple[str, Direction]]:
+    """What is compared, by key: the title, and which direction is better."""
+    values = {metric.name: (metric.title, metric.direction) for metric in shown_in("comparison")}
+    changes = {_change(metric): (f"{metric.title} change, points", metric.direction) for metric in shown_in("change")}
+    return values | changes
+
+
+def exact_values(after: Sequence[Mapping[str, float]], before: Sequence[Mapping[str, float]]) -> dict[str, Measured]:
+    """Means of exact metrics over repeats, plus or minus their standard deviation where there are several."""
+    columns = {metric.name: [one[metric.name] for one in after] for metric in shown_in("comparison")}
+    for metric in shown_in("change"):
+        pairs = zip(after, before, strict=True)
+        columns[_change(metric)] = [100 * (new[metric.name] - old[metric.name]) for new, old in pairs]
+    return {name: _spread(np.array(values)) for name, values in columns.items()}
+
+
+def _spread(values: np.ndarray[Any, Any]) -> Measured:
+    mean = float(values.mean())
+    if len(values) == 1:
+        return Measured(mean)
+    deviation = float(values.std(ddof=1))
+    return Measured(mean, mean - deviation, mean + deviation)
+
+
+def private_values(after: MetricsReport, before: MetricsReport) -> dict[str, Measured]:
+    """Metrics that were measured privately; what noise drowned is NaN."""
+    values = {metric.name: getattr(after, metric.name) or Measured(UNKNOWN) for metric in shown_in("comparison")}
+    for metric in shown_in("change"):
+        new, old = (getattr(report, metric.name) or Measured(UNKNOWN) for report in (after, before))
+        values[_change(metric)] = Measured(100 * (new.value - old.value))
+    return values
+
+
+@final
+@dataclass(frozen=True)
+class MethodRow:
+    """One method: its metrics by name, with an interval where there is one, and what it costs."""
+
+    method: str
+    values: Mapping[str, Measured]
+    bytes_per_client: int | None = None
+    client_seconds: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    unit: str | None = None
+
+    @property
+    def error(self) -> float:
+        """The classwise calibration error; infinite where noise drowned it."""
+        error = self.values[CWECE.name].value
+        return math.inf if math.isnan(error) else error
+
+    @property
+    def loses_accuracy(self) -> bool:
+        """Whether accuracy fell by more than a point."""
+        return self.values[_change(ACCURACY)].value < _LARGEST_LOSS
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain data."""
+        document = {name: value for name, value in asdict(self).items() if name != "values"}
+        return {**document, **{name: value.to_json() for name, value in self.values.items()}}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ComparisonResult:
+    """The base model, the methods from best to worst by classwise calibration error, and those that were refused."""
+
+    base: MethodRow
+    rows: tuple[MethodRow, ...]
+    refused: Mapping[str, str]  # reasons, by the names of the methods
+    statement: str  # what the comparison spent
+    simulation: bool
+    split: str  # what was held out: "record" or "client"
+    holdout: float  # share of them
+    repeats: int = 1
+    seed: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)  # repeated in the result
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Which methods lose accuracy."""
+        losing = [row.method for row in self.rows if row.loses_accuracy]
+        return (f"More than a point of accuracy is lost by {', '.join(losing)}.",) if losing else ()
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        names = ("simulation", "repeats", "seed", "split", "holdout")
+        return {**self.facts, **{name: getattr(self, name) for name in names}}
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data, as `fedcalib compare --format json` prints it."""
+        return {
+            **self._about,
+            "statement": self.statement,
+            "warnings": list(self.warnings),
+            "base": {name: value for name, value in self.base.to_json().items() if value is not None},
+            "methods": [row.to_json() for row in self.rows],
+            "refused": [{"method": name, "reason": reason} for name, reason in self.refused.items()],
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas frame with one row per method, the base model first."""
+        return documents.frame([row.to_json() for row in (self.base, *self.rows)])
+
+    def tables(self) -> list[TextTable]:
+        """The result for people."""
+        mark = "Simulation" if self.simulation else "Measured privately"
+        title = f"{mark}, on records that were not fitted (held out by {self.split})"
+        columns = ("method", *(title for title, _ in _columns().values()), "bytes", "client ms", "epsilon")
+        tables = [TextTable(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
+        if self.refused:
+            tables.append(TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
+        return [*tables, documents.facts_table("", {"privacy": self.statement})]
+
+    def picture(self) -> Picture:
+        """The methods as rows of dots, one panel per metric."""
+        rows = [
+            Contender(row.method, tuple(map(row.values.get, _columns())), reference=row is self.base)
+            for row in (self.base, *self.rows)
+        ]
+        return picture(rows, dict(_columns().values()))
+
+    def page(self) -> bytes:
+        """The report as HTML."""
+        page = Page(
+            title="Methods compared",
+            summary=(self._headline(), "Measured on records that were not fitted."),
+            privacy=(self.statement,),
+            private=True,  # no count is shown, whatever the privacy model
+            simulation=self.simulation,
+            figures=(self.picture(),),
+            warnings=(*self.warnings, *(f"{name} was refused: {reason}" for name, reason in self.refused.items())),
+            provenance={name: value for name, value in self._about.items() if value is not None},
+        )
+        return render(page).encode()
+
+    def report(self, path: Path | str) -> Path:
+        """Write the report as one HTML file."""
+        return documents.write_file(path, self.page())
+
+    def save(self, folder: documents.Folder) -> dict[str, str]:
+        """Write the result, the report and the picture into a folder; say where each file is."""
+        contents = (documents.text(self.to_json()).encode(), self.page(), self.picture().png)
+        documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
+        return {Path(name).suffix[1:]: str(Path(folder) / name) for name in NAMES}
+
+    def _headline(self) -> str:
+        if not self.rows:
+            return "No method could be run."
+        best = self.rows[0]
+        if math.isinf(best.error):
+            return "No classwise calibration error could be told from the noise."
+        return (
+            f"The lowest classwise calibration error is that of {best.method}: {best.error:.4f}, "
+            f"from {self.base.values[CWECE.name].value:.4f}."
+        )
+
+
+def _cells(row: MethodRow) -> tuple[str, ...]:
+    return (
+        row.method,
+        *(_with_spread(row.values[metric.name]) for metric in shown_in("comparison")),
+        *(_points(row, metric) for metric in shown_in("change")),
+        "" if row.bytes_per_client is None else f"{row.bytes_per_client:,}",
+        "" if row.client_seconds is None else f"{1000 * row.client_seconds:.2f}",
+        "-" if row.epsilon is None else f"{row.epsilon:.4g}",
+    )
+
+
+def _points(row: MethodRow, metric: Metric) -> str:
+    change = row.values[_change(metric)].value
+    mark = " !" if metric is ACCURACY and row.loses_accuracy else ""
+    return "-" if math.isnan(change) else f"{change:+.2f}{mark}"
+
+
+def _with_spread(value: Measured) -> str:
+    if math.isnan(value.value):
+        return "-"
+    half = (value.high - value.low) / 2
+    return f"{value.value:.4f}" + ("" if math.isnan(half) else f" ±{half:.3f}")
