@@ -41,7 +41,7 @@ wheel: $(VENV)/.dev
 snapshots: $(VENV)/.dev
 	$(BIN)/python -m tests.snapshots.rewrite $(if $(WORDS),--words)
 
-# Write what follows from the registry: imports for type checkers, the page of public names, a stored file per new type
+# Write what follows from the registry: stubs for type checkers, the page of public names, a stored file per new type
 generated: $(VENV)/.dev
 	$(BIN)/python -m tests.test_registry
 	$(BIN)/python -m tests.test_docs

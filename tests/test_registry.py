@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,16 +71,17 @@ PUBLIC = sorted({row.public for row in ROWS if row.public})
 LAZY = [public for public in PUBLIC if "exports(__name__)" in inspect.getsource(module(public))]
 
 
+def stub(public: str) -> Path:
+    """The file that tells type checkers what a lazy module holds."""
+    return Path(str(module(public).__file__)).with_suffix(".pyi")
+
+
 def typed(public: str) -> set[tuple[str, str]]:
-    """What a type checker is told that a lazy module holds: pairs of a module and a name."""
-    block = next(
-        node
-        for node in ast.parse(inspect.getsource(module(public))).body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    )
+    """What it says: pairs of a module and a name."""
+    nodes = ast.parse(stub(public).read_text(encoding="utf-8")).body
     return {
         (str(node.module), alias.name)
-        for node in block.body
+        for node in nodes
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name
@@ -267,13 +267,12 @@ def test_a_broken_package_is_named(package: Path, listed: str) -> None:
 
 
 def rewrite(public: str) -> None:
-    """Write the imports for type checkers anew."""
-    path = Path(str(module(public).__file__))
-    lines = "".join(f"    from {home} import {name} as {name}\n" for home, name in sorted(listed(public)))
-    text = re.sub(r"(?<=\nif TYPE_CHECKING:\n)(    .*\n|\))+", lambda _: lines, path.read_text())
-    path.write_text(text)
-    subprocess.run([sys.executable, "-m", "ruff", "check", "-q", "--fix", path], check=True)
-    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", path], check=True)
+    """Write a stub anew."""
+    lines = [f"from {home} import {name} as {name}" for home, name in sorted(listed(public))]
+    version = ["", "__version__: str"] if public == "fc" else []
+    stub(public).write_text("\n".join([*lines, *version, ""]), encoding="utf-8")
+    for words in (["check", "--fix"], ["format"]):
+        subprocess.run([sys.executable, "-m", "ruff", *words, "-q", stub(public)], check=True)
 
 
 if __name__ == "__main__":

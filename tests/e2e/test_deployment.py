@@ -13,7 +13,7 @@ import pytest
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.artifacts import load
+from fedcalib.artifacts.saving import load
 from fedcalib.deploy.job import Job
 from tests.e2e.fleet import Fleet, wait
 

@@ -14,9 +14,9 @@ from typing import Any, Final, Unpack, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts import load
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
+from fedcalib.artifacts.saving import load
 from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
