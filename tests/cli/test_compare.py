@@ -13,7 +13,7 @@ from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
 from fedcalib.workflows.comparison import ByClient, ByRecord, Holdout, MethodComparison, compare
 from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow
-from fedcalib.workflows.session import Data, Session
+from fedcalib.workflows.session import Data, WorkflowSession
 from tests.cli.conftest import Shell, overconfident
 
 QUICK = "fed-bin,platt-scaling,one-shot-temperature"
@@ -157,7 +157,7 @@ def test_what_drowned_in_noise_comes_last_and_is_not_called_zero() -> None:
     def row(name: str, error: float) -> MethodRow:
         return MethodRow(name, {key: Measured(error) for key in ("cwece", "ece", "nll", "accuracy_change")})
 
-    comparison = MethodComparison(Data(None), {}, fc.Open(), fc.Everyone(), ByRecord(), Session())
+    comparison = MethodComparison(Data(None), {}, fc.Open(), fc.Everyone(), ByRecord(), WorkflowSession())
     rows = [row("drowned", math.nan), row("clear", 0.1)]
     found: ComparisonResult = comparison._result(row("none", 0.2), rows, {}, "", simulation=True)
     assert [one.method for one in found.rows] == ["clear", "drowned"]

@@ -15,7 +15,7 @@ from fedcalib.loop import Agreement, Outline, Runtime, Step, Total
 from fedcalib.method import Plan
 from fedcalib.records import Schema
 from fedcalib.workflows.calibration import Calibration
-from fedcalib.workflows.session import Data, Session
+from fedcalib.workflows.session import Data, WorkflowSession
 from tests.contract.subjects import METHODS, MODELS
 from tests.snapshots import data
 
@@ -67,7 +67,8 @@ def test_a_dry_run_costs_nothing_and_tells_what_the_run_costs(
     tmp_path: Path, method: fc.Method, privacy: fc.privacy.Privacy
 ) -> None:
     ledger = tmp_path / "ledger.db"
-    told = Calibration(Data.of(data.federation(2)), method, privacy, session=Session(1, tmp_path / "state", ledger))
+    session = WorkflowSession(1, tmp_path / "state", ledger)
+    told = Calibration(Data.of(data.federation(2)), method, privacy, session=session)
     try:
         planned = told.dry_run()
     except FedcalibError:
@@ -90,6 +91,6 @@ def test_every_conversation_is_planned_once(privacy: fc.privacy.Privacy, monkeyp
         return plan(method, schema)
 
     monkeypatch.setattr(Plan, "of", counted)
-    done = Calibration(Data.of(data.federation(2)), fc.FedBin(), privacy, session=Session(1)).run()
+    done = Calibration(Data.of(data.federation(2)), fc.FedBin(), privacy, session=WorkflowSession(1)).run()
     # where nothing is hidden, each site is measured too: one conversation, planned for all sites
     assert len(planned) == len(done.phases) + 2 * bool(done.sites)

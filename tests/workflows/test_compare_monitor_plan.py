@@ -16,7 +16,7 @@ from fedcalib.queries.scores import ScoreTree
 from fedcalib.workflows.comparison import ByClient, MethodComparison, compare
 from fedcalib.workflows.monitoring import monitor
 from fedcalib.workflows.planning import plan
-from fedcalib.workflows.session import Session
+from fedcalib.workflows.session import WorkflowSession
 from tests.snapshots import data
 
 METHODS = {"fed-bin": fc.FedBin(), "platt-scaling": fc.PlattScaling()}
@@ -96,7 +96,7 @@ def test_methods_that_could_not_be_made_are_listed(home: Path) -> None:
 
     told = {"magic": "it needs a wand"}
     comparison = MethodComparison(
-        Data.of("scores.csv"), METHODS, fc.Open(), fc.Everyone(), ByRecord(), Session(), refused=told
+        Data.of("scores.csv"), METHODS, fc.Open(), fc.Everyone(), ByRecord(), WorkflowSession(), refused=told
     )
     assert comparison.simulate(1).to_json()["refused"] == [{"method": "magic", "reason": "it needs a wand"}]
 

@@ -207,12 +207,12 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _flags(command: click.Command) -> dict[str, str]:
-    """Say which parameter each flag of a command sets."""
+    """Which parameter each flag of a command sets."""
     return {max(parameter.opts, key=len).lstrip("-"): str(parameter.name) for parameter in command.params}
 
 
 def _end(argv: Sequence[str], told: Mapping[str, Mapping[str, Any]], message: str, code: int) -> int:
-    """Say why a command ends, as JSON too where JSON was asked for."""
+    """Print why a command ends, as JSON too where JSON was asked for."""
     configured = next((told[word] for word in argv if word in told), {})
     if "--debug" in argv or configured.get("debug"):
         traceback.print_exc()

@@ -16,7 +16,7 @@ from fedcalib.cohort import Disjoint, Everyone, Participation, Poisson
 from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.privacy import Privacy
-from fedcalib.workflows.session import Data, Session
+from fedcalib.workflows.session import Data, WorkflowSession
 
 _STATE = Path("~/.local/state/fedcalib")
 
@@ -49,7 +49,7 @@ class Shared:
         columns = {name: getattr(self, name) for name in ("score", "logits", "probs", "label", "site", "unit")}
         return Data.of(list(files), Columns(**columns, time=time))
 
-    def session(self, seed: int | None) -> Session:
+    def session(self, seed: int | None) -> WorkflowSession:
         """How the command runs."""
         return session(seed, self.state_, self.ledger, self.account, self.voice)
 
@@ -77,9 +77,9 @@ def privacy_model(word: str | None, epsilon: float | None, delta: float | None, 
     return made
 
 
-def session(seed: int | None, state: Path | None, ledger: Path | None, account: str, voice: Voice) -> Session:
+def session(seed: int | None, state: Path | None, ledger: Path | None, account: str, voice: Voice) -> WorkflowSession:
     """Put together how a command runs; without --state, its state goes where the user's states are."""
-    return Session(seed, state or _STATE, ledger, account, voice)
+    return WorkflowSession(seed, state or _STATE, ledger, account, voice)
 
 
 def participation(word: str, rounds: int | None) -> Participation:

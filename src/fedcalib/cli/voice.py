@@ -46,7 +46,7 @@ _CODES: Final[tuple[tuple[type[FedcalibError], int], ...]] = (
 
 
 def exit_code(error: BaseException) -> int:
-    """Say with which code a command ends after an error; what is not listed is a bug of ours."""
+    """The exit code of a command after an error; what is not listed is a bug of ours."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), BUG)
 
 
@@ -62,7 +62,7 @@ class Voice(Notices):
     as_json: bool
 
     def result(self, document: dict[str, Any], tables: Sequence[TextTable]) -> None:
-        """Give the result: one JSON document on stdout and the tables on stderr, or the tables on stdout."""
+        """Print the result: one JSON document on stdout and the tables on stderr, or the tables on stdout."""
         self._show(tables, sys.stderr if self.as_json else sys.stdout)
         if self.as_json:
             sys.stdout.write(text(document))
@@ -74,11 +74,11 @@ class Voice(Notices):
         self.result(document, [*phase_tables(found.phases), facts_table(title, document["privacy"])])
 
     def note(self, text: str) -> None:
-        """Say something on the side."""
+        """Print something on the side."""
         print(text, file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
-        """Say something that should not be missed."""
+        """Print something that should not be missed."""
         self.note(f"Warning: {text}")
 
     def _show(self, tables: Sequence[TextTable], stream: Any) -> None:
@@ -122,7 +122,7 @@ class Meter:
     task: Any = None
 
     def at(self, done: int, total: int | None = None) -> None:
-        """Say how much is done."""
+        """Show how much is done."""
         if self.bar is None and time.monotonic() - self.begun > _PATIENCE and sys.stderr.isatty():
             self._start()
         if self.bar is not None:

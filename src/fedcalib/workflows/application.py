@@ -174,7 +174,7 @@ def _quoted(column: Any) -> Any:
 
 @contextmanager
 def _writer(path: Path) -> Iterator[Any]:
-    """Give a function that writes a batch; the file appears when everything has been written."""
+    """Yield a function that writes a batch; the file appears when everything has been written."""
     if path.is_dir():
         raise InputError(f"Expected a file with --out, found the directory {path}; name a file in it.")
     start, opened = _starter(path), list[Any]()

@@ -34,7 +34,7 @@ SEQUENTIAL: Final = Shares(0.5, 0.25, False)
 
 
 def shares(unit: str, held_out: bool) -> Shares:
-    """Say how a budget is shared between calibration and measurement."""
+    """How a budget is shared between calibration and measurement."""
     return PARALLEL if held_out and unit == "record" else SEQUENTIAL
 
 
@@ -45,7 +45,7 @@ def scaled(privacy: Privacy, share: float) -> Privacy:
 
 
 def together(calibration: Spending, measurements: Sequence[Spending], parallel: bool) -> Spending:
-    """Say what all phases of a command spend."""
+    """What calibration and measurements spend together."""
     if calibration.epsilon is None or not measurements:
         return calibration
     fitted = (calibration.epsilon, calibration.delta or 0.0)
@@ -57,7 +57,7 @@ def together(calibration: Spending, measurements: Sequence[Spending], parallel: 
 
 
 def for_units(spent: Spending, column: str | None) -> Spending:
-    """Say for whom a promise holds when one record of each unit was kept."""
+    """State for whom a promise holds when one record of each unit was kept."""
     if column is None or spent.epsilon is None or spent.unit != "record":
         return spent
     kept = f" One record of each '{column}' was kept at each site, so it holds for each '{column}' at each site."

@@ -30,7 +30,7 @@ from fedcalib.workflows.budget import ALONE, Shares, for_units, scaled, shares, 
 from fedcalib.workflows.documents import DryRun
 from fedcalib.workflows.evaluation import site_rows
 from fedcalib.workflows.reports import ReportInput, files
-from fedcalib.workflows.session import Conductor, Data, Options, Phase, Session, opening
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _HIDDEN = "Single sites are left out: the model hides them."
@@ -174,7 +174,7 @@ class Calibration:
     participation: Participation = field(default_factory=Everyone)
     test: Data | None = None  # records to measure on, instead of holding some out
     holdout: float = 0.3  # share of records to measure on; 0 for none
-    session: Session = field(default_factory=Session)
+    session: WorkflowSession = field(default_factory=WorkflowSession)
 
     def dry_run(self) -> DryRun:
         """What would be asked and what it would cost; nothing is asked."""

@@ -28,7 +28,7 @@ from fedcalib.records import Records, Schema
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows.budget import scaled, together
 from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow, exact_values, private_values
-from fedcalib.workflows.session import Conductor, Data, Options, Phase, Session, opening
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
 _BASE: Final = "none"
@@ -155,7 +155,7 @@ class MethodComparison:
     privacy: Privacy
     participation: Participation
     holdout: Holdout
-    session: Session
+    session: WorkflowSession
     refused: Mapping[str, str] = field(default_factory=dict)  # methods that could not be made, with the reasons
     facts: Mapping[str, Any] = field(default_factory=dict)  # to be repeated in the result
 

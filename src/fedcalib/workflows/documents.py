@@ -20,7 +20,7 @@ from fedcalib.privacy import Privacy
 from fedcalib.records import Schema
 from fedcalib.registry import choices, kebab
 from fedcalib.workflows.budget import as_simulation
-from fedcalib.workflows.session import Phase, Session
+from fedcalib.workflows.session import Phase, WorkflowSession
 
 
 @final
@@ -50,7 +50,7 @@ class DryRun:
         phases: Sequence[Phase[Any]],
         total: Spending,
         warnings: Sequence[str],
-        session: Session,
+        session: WorkflowSession,
     ) -> DryRun:
         """Put it together; with a seed it would be a simulation."""
         spent = total if session.seed is None else as_simulation(total)
@@ -119,7 +119,7 @@ def measured(measured: Any) -> dict[str, float | None] | None:
 
 
 def missing(report: MetricsReport, classes: int) -> tuple[str, ...]:
-    """Say why a metric is null."""
+    """Why metrics are null."""
     undefined = (metric.name for metric in headline() if metric.classes == "two" and classes != 2)
     return (*report.warnings, *(f"{name} is left out: it is defined for two classes only." for name in undefined))
 

@@ -37,7 +37,7 @@ from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units
 from fedcalib.workflows.documents import DryRun
 from fedcalib.workflows.reports import CURVE_FILES, curve_files
-from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, Session, opening
+from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES: Final = CURVE_FILES
 MOST: Final = 1000  # sites of a report, or that keep a transcript each
@@ -157,7 +157,7 @@ class Evaluation:
     calibrator: Calibrator | None = None  # applied before anything is measured
     curves: bool = False  # a binary classifier's curves as well, within the same budget
     per_client: bool = False  # the usual client's own error as well, within the same budget
-    session: Session = field(default_factory=Session)
+    session: WorkflowSession = field(default_factory=WorkflowSession)
 
     def dry_run(self) -> DryRun:
         """What would be asked and what it would cost; nothing is asked."""

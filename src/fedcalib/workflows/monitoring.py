@@ -35,7 +35,7 @@ from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units, scaled
 from fedcalib.workflows.documents import DryRun, TextTable
 from fedcalib.workflows.drift import Monitor, Timeline, Window, mixed, together
-from fedcalib.workflows.session import Conductor, Data, Options, Phase, Session, opening
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES: Final = ("calibrator.json", "result.json", "report.html")
 _MOST_WINDOWS: Final = 1000  # each keeps a transcript of its own
@@ -340,7 +340,7 @@ class Monitoring:
     false_alarms: float = _FALSE_ALARMS
     calibrator: Calibrator | None = None  # applied before anything is measured
     rounds: int | None = None  # the latest so many windows; None for all
-    session: Session = field(default_factory=Session)
+    session: WorkflowSession = field(default_factory=WorkflowSession)
 
     def __post_init__(self) -> None:
         if self.rounds is not None and self.rounds < 1:

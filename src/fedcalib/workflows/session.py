@@ -59,7 +59,7 @@ class State:
         return federation.where(~held), federation.where(held)
 
     def transcript(self, phase: str) -> Path | None:
-        """Say where the transcript of a phase lives."""
+        """The file of a phase's transcript."""
         return None if self.folder is None else self.folder / f"{phase}.jsonl"
 
 
@@ -193,7 +193,7 @@ class Data:
 
 @final
 @dataclass(frozen=True)
-class Session:
+class WorkflowSession:
     """How a workflow runs: by which seed, where it keeps its state, which ledger pays, and who hears of it."""
 
     seed: int | None = None  # simulate with it; None for a release
@@ -227,7 +227,7 @@ class Options(TypedDict, total=False):
     Parameters
     ----------
     site, label, score, logits, probs, unit, time
-        Columns of files and frames, as in `fedcalib.read`.
+        Columns of files and frames, as in `fedcalib.read`; `time` holds dates or numbered days.
     seed
         Simulate with this seed: repeatable, and not private. Without it, the result is a release.
     state
@@ -252,14 +252,14 @@ class Options(TypedDict, total=False):
     notices: Notices
 
 
-def opening(source: Any, **options: Unpack[Options]) -> tuple[Data, Session]:
+def opening(source: Any, **options: Unpack[Options]) -> tuple[Data, WorkflowSession]:
     """The data and the session that a workflow's options describe."""
     given: dict[str, Any] = dict(options)
     running: dict[str, Any] = {name: given.pop(name) for name in ("seed", "account", "notices") if name in given}
     for name in ("state", "ledger"):
         place = given.pop(name, None)
         running[name] = None if place is None else Path(place)
-    return Data.of(source, Columns(**given)), Session(**running)
+    return Data.of(source, Columns(**given)), WorkflowSession(**running)
 
 
 @final
@@ -296,7 +296,7 @@ class Phase(Generic[T]):
 class Conductor:
     """Runs the phases of one session, pays for them, and counts which queries were sent."""
 
-    session: Session
+    session: WorkflowSession
     state: State
     asked: int = 0
     recalled: int = 0

@@ -29,7 +29,7 @@ from fedcalib.training import ConvNet, LeNet5, Network, ResNet18, SoftmaxRegress
 from fedcalib.types import Array
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import scaled
-from fedcalib.workflows.session import Conductor, Data, Options, Phase, Session, opening
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Training:
     participation: Participation = field(default_factory=Everyone)
     repair: bool = False  # of the head, with CCVR
     holdout: float = 0.2  # share of records to score instead of training
-    session: Session = field(default_factory=Session)
+    session: WorkflowSession = field(default_factory=WorkflowSession)
     settings: Mapping[str, Any] = field(default_factory=dict)  # name the training, with its data, for resuming
     data: tuple[Data, ...] = ()
 
@@ -218,7 +218,7 @@ def dataset(source: Path, name: str | None) -> datasets.Dataset:
 
 
 def dealt(data: datasets.Dataset, clients: int | None, beta: float | None, seed: int) -> Federation:
-    """Give each site its records, or deal them to simulated clients, evenly or with skewed labels."""
+    """Each site with its records; or deal them to simulated clients, evenly or with skewed labels."""
     if clients is None:
         if data.group is None:
             raise InputError(f"Expected an array of sites in {data.name}, found none; simulate some with --clients.")
