@@ -87,7 +87,7 @@ def test_a_limit_has_to_be_an_amount(ledger: Ledger, amount: str | float) -> Non
         ledger.limit("data", amount)
 
 
-# once a run, within the limit, never mixed
+# once per run, within the limit, never mixed
 
 
 def test_a_run_is_debited_once_and_each_retry_again(ledger: Ledger) -> None:
@@ -163,7 +163,7 @@ def test_exact_sums_leave_the_ledger_alone(ledger: Ledger, federation: fc.Federa
 
 @dataclass
 class Flaky(fc.runtimes.Runtime):
-    """Clients that fall silent after a question has left, as often as told."""
+    """Clients that fall silent after a query has been sent, a given number of times."""
 
     inner: fc.InProcess
     silences: int

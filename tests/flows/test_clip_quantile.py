@@ -15,7 +15,7 @@ from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.reliability import Losses, TopLabelTable
 from fedcalib.queries.wrapped import Clipped, NormHistogram
 from fedcalib.query import Join
-from tests.privacy.questions import one_by_one, scored, served
+from tests.privacy.small_queries import one_by_one, scored, served
 from tests.strategies import federations
 
 JOINED = Join((TopLabelTable(4), Losses(6.0)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.privacy.questions import Values, answered, served, with_values
+from tests.privacy.small_queries import Values, answered, served, with_values
 
 import fedcalib as fc
 from fedcalib.privacy.open import Open
@@ -29,7 +29,7 @@ def test_the_distinguisher_breaks_floating_point_noise():
 
 
 MODELS = [
-    fc.DistributedDP(float(CELLS)),  # one a cell
+    fc.DistributedDP(float(CELLS)),  # one per cell
     fc.DistributedDP(60.0, 1e-5),
     fc.UserGaussian(60.0, 1e-5),
     fc.SourceLaplace(float(CELLS)),

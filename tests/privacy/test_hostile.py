@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.privacy.questions import served
+from tests.privacy.small_queries import served
 
 import fedcalib as fc
 from fedcalib import wire

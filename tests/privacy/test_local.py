@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.privacy.questions import Nothing, Sizes, Values, answered, one_by_one, scored, served, with_values
+from tests.privacy.small_queries import Nothing, Sizes, Values, answered, one_by_one, scored, served, with_values
 
 import fedcalib as fc
 from fedcalib.errors import InputError, RefusedError

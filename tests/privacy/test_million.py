@@ -1,4 +1,4 @@
-"""A million clients: local reports in under a second a histogram, and clipping one by one within memory."""
+"""A million clients: local reports in under a second per histogram, and clipping one by one within memory."""
 
 from __future__ import annotations
 

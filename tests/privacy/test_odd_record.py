@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.questions import served
+from tests.privacy.small_queries import served
 
 import fedcalib as fc
 from fedcalib import wire
@@ -101,7 +101,7 @@ def test_any_record_that_passes_the_door_stays_within_the_bound(logits, features
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_a_run_with_an_odd_record_goes_like_one_without(method, model):
     if isinstance(model, fc.LocalDP) and isinstance(method, fc.BoundedTemperature):
-        pytest.skip("LocalDP has no questions about whole clients")
+        pytest.skip("LocalDP serves no queries on whole clients")
     largest = []
     for extra in (False, True):
         result = fc.run(method, fc.InProcess(many(extra)), model, randomness=fc.Simulated(3))

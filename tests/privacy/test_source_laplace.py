@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.privacy.questions import Values, answered, one_by_one, scored, served, with_values
+from tests.privacy.small_queries import Values, answered, one_by_one, scored, served, with_values
 from tests.strategies import federations
 
 import fedcalib as fc
@@ -37,7 +37,7 @@ def test_taking_one_record_away_costs_at_most_epsilon(federation, which, epsilon
 def test_the_law_of_the_sum_is_that_of_the_sources_one_by_one():
     query = Values(cells=20_000)
     federation = with_values(np.zeros(5), clients=5)
-    mechanism = served(fc.SourceLaplace(20_000.0), query)  # one a cell
+    mechanism = served(fc.SourceLaplace(20_000.0), query)  # one per cell
     coarse = type(mechanism)({"values": 2.0}, {"values": 2.0})
     together = coarse.gather(query, federation, fc.Simulated(1))
     apart = one_by_one(coarse, query, federation, fc.Simulated(2))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.privacy.questions import Sizes, Values, answered, one_by_one, scored, served, with_values
+from tests.privacy.small_queries import Sizes, Values, answered, one_by_one, scored, served, with_values
 from tests.strategies import federations
 
 import fedcalib as fc

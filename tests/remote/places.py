@@ -1,4 +1,4 @@
-"""A federation of sites in one process that hear and say nothing but text."""
+"""A federation of sites in one process that exchange nothing but text."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Places:
 def places(
     federation: fc.Federation, policy: Policy = GENEROUS, folder: Path | None = None, nodes: int | None = None
 ) -> Places:
-    """Give each client a site of its own, or deal clients to so many nodes."""
+    """One site per client, or clients dealt to `nodes` nodes."""
     count = len(federation) if nodes is None else nodes
     identities = {name: SigningIdentity(name) for name in names(count)}
     directory = Directory({name: identity.public for name, identity in identities.items()})
@@ -107,7 +107,7 @@ class Meddler(Transport):
 
     inner: LocalTransport
     meddle: Callable[[str, str, str], str | None]
-    heard: list[tuple[str, str]] = field(default_factory=list)
+    received: list[tuple[str, str]] = field(default_factory=list)
 
     def addresses(self) -> tuple[str, ...]:
         return self.inner.addresses()
@@ -115,7 +115,7 @@ class Meddler(Transport):
     def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
         replies = {}
         for address, text in texts.items():
-            self.heard.append((address, action))
+            self.received.append((address, action))
             answer = self.meddle(address, action, self.inner.sites[address](action, text))
             if answer is not None:
                 replies[address] = answer

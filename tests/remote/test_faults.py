@@ -158,15 +158,15 @@ class Died(BaseException):
 class Mortal(Transport):
     """A transport whose server dies before, or right after, its n-th exchange."""
 
-    def __init__(self, inner: Transport, lives: int, heard: bool) -> None:
-        self.inner, self.lives, self.heard = inner, lives, heard
+    def __init__(self, inner: Transport, lives: int, received: bool) -> None:
+        self.inner, self.lives, self.received = inner, lives, received
 
     def addresses(self) -> tuple[str, ...]:
         return self.inner.addresses()
 
     def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
         self.lives -= 1
-        if self.lives < 0 and self.heard:
+        if self.lives < 0 and self.received:
             self.inner.exchange(action, texts, timeout)
         if self.lives < 0:
             raise Died
@@ -183,9 +183,9 @@ def short_lived(all_places: Places) -> Transport:
     return replace(meddler, inner=replace(meddler.inner, sites=fresh))
 
 
-@pytest.mark.parametrize("heard", [False, True], ids=["before sending", "after sending"])
+@pytest.mark.parametrize("received", [False, True], ids=["before sending", "after sending"])
 @pytest.mark.parametrize("stage", range(1, 6))
-def test_a_server_that_dies_goes_on_and_nothing_is_spent_twice(stage: int, heard: bool, tmp_path: Path) -> None:
+def test_a_server_that_dies_goes_on_and_nothing_is_spent_twice(stage: int, received: bool, tmp_path: Path) -> None:
     all_places = places(DATA, replace(GENEROUS, epsilon_a_year=1.5), tmp_path / "sites")
     privacy = fc.DistributedDP(epsilon=1.0)
 
@@ -194,7 +194,7 @@ def test_a_server_that_dies_goes_on_and_nothing_is_spent_twice(stage: int, heard
         return fc.run(fc.FedBin(), runtime, privacy, transcript=tmp_path / "server" / "t.jsonl")
 
     with pytest.raises(Died):
-        attempt(Mortal(short_lived(all_places), stage, heard))
+        attempt(Mortal(short_lived(all_places), stage, received))
     result = attempt(short_lived(all_places))
     assert len(result.transcript.lines) >= 3
     again = attempt(Mortal(short_lived(all_places), 1, False))  # recalled: a hello, and not one question
@@ -215,7 +215,7 @@ def test_an_exact_sum_survives_the_server_at_every_stage(tmp_path: Path) -> None
             return fc.run(fc.FedBin(rounds=2), runtime, fc.SecAgg(), transcript=folder / "t.jsonl")
 
         with pytest.raises(Died):
-            attempt(Mortal(short_lived(all_places), stage, heard=True))
+            attempt(Mortal(short_lived(all_places), stage, received=True))
         whole = fc.run(fc.FedBin(rounds=2), fc.InProcess(DATA), fc.SecAgg())
         assert value(attempt(short_lived(all_places))) == value(whole)
 
@@ -265,7 +265,7 @@ def asked_again(tmp_path: Path, privacy: fc.privacy.Privacy) -> tuple[Places, Ca
         return fc.run(fc.FedBin(), runtime, privacy, transcript=tmp_path / "server" / "t.jsonl")
 
     with pytest.raises(Died):
-        attempt(Mortal(short_lived(all_places), 4, heard=True))
+        attempt(Mortal(short_lived(all_places), 4, received=True))
     saved = next((tmp_path / "server").glob("sum-*.json"))
     saved.write_text(json.dumps({**json.loads(saved.read_text()), "server": ""}))
     return all_places, attempt
@@ -306,7 +306,7 @@ def test_a_lying_server_gets_no_second_roster(tmp_path: Path) -> None:
 def test_colluding_sites_learn_nothing_about_another(colluders: int, tmp_path: Path) -> None:
     """Two or three of five pool their disks with the server after the vectors left; it takes four to unmask."""
     all_places = places(DATA, GENEROUS, tmp_path / "sites")
-    runtime = Remote(Mortal(short_lived(all_places), 4, heard=False), all_places.directory)
+    runtime = Remote(Mortal(short_lived(all_places), 4, received=False), all_places.directory)
     with pytest.raises(Died):
         fc.run(fc.FedBin(), runtime, fc.SecAgg())
     states = [session(tmp_path / "sites" / f"site-{place:02d}") for place in range(5)]

@@ -1,4 +1,4 @@
-"""A job from its file to its results, and once more without asking anybody."""
+"""A job from its file to its results, and a second run that sends nothing."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_a_job_ends_with_a_calibrator_and_a_report_and_asks_once(model: dict[str
     assert document["privacy"]["epsilon"] == model.get("epsilon")
     stages = [json.loads(line)["stage"] for line in (out / "progress.jsonl").read_text().splitlines()]
     assert stages[:3] == ["step 1 of 2 sent", "keys", "shares of keys"]
-    asked = len(meddler.heard)
+    asked = len(meddler.received)
     again = serve(job, Remote(meddler, everybody.directory, folder, 5), folder, out)
-    assert [action for _, action in meddler.heard[asked:]] == ["hello"] * 5
+    assert [action for _, action in meddler.received[asked:]] == ["hello"] * 5
     assert again.artifact.after.ece == first.artifact.after.ece
 
 
@@ -69,7 +69,7 @@ def test_the_same_job_twice_at_once_is_one_run(tmp_path: Path) -> None:
         pytest.raises(TranscriptError, match="in use by another run"),
     ):
         serve(job, Remote(meddler, everybody.directory, folder, 5), folder, out)
-    assert {action for _, action in meddler.heard} == {"hello"}
+    assert {action for _, action in meddler.received} == {"hello"}
     assert not (tmp_path / "server" / "ledger.db").exists()
     serve(job, Remote(meddler, everybody.directory, folder, 5), folder, out)
     assert (out / "result.json").exists()

@@ -1,4 +1,4 @@
-"""Sampled and dealt clients over messages: only who was drawn is asked, and answers are those of the drawn."""
+"""Sampled and disjoint clients over messages: only those that take part are sent a query and counted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_only_those_who_were_drawn_are_asked(participation: fc.Poisson | fc.Disj
     run = result.transcript.lines[0]["run"]
     steps = len(result.plan.queries)
     drawn = [participation.members(12, step, run) for step in range(steps)]
-    asked = [site for site, action in meddler.heard if action == "ask"]
+    asked = [site for site, action in meddler.received if action == "ask"]
     expected = [f"site-{k:02d}" for mask in drawn for k in np.flatnonzero(mask)]
     assert sorted(asked) == sorted(expected)
     first = next(line for line in result.transcript.lines if line["state"] == "answered")

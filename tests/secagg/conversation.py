@@ -1,4 +1,4 @@
-"""A whole protocol run in one process, every message and every state through JSON, sites dropping out where told."""
+"""A whole protocol run in one process, every message and every state through JSON, sites dropping out on demand."""
 
 from __future__ import annotations
 

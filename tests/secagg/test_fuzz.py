@@ -1,6 +1,6 @@
 """Whatever arrives, a handler answers or raises one of our errors, and an error changes nothing.
 
-FEDCALIB_FUZZ sets how many mutated messages each handler gets (10,000 unless told; 1,000,000 for a long run).
+FEDCALIB_FUZZ sets how many mutated messages each handler gets (10,000 by default; 1,000,000 for a long run).
 """
 
 from __future__ import annotations

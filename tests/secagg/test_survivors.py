@@ -42,17 +42,17 @@ def test_dropping_a_client_on_purpose_leaves_its_own_mask_on():
     assert not (guess == vectors[VICTIM_NAME]).any()
 
 
-def _unmask_under(run, told):
-    """Show each client the survivors it is told, pass on every matching vote, and collect what is revealed."""
+def _unmask_under(run, shown):
+    """Show each client its survivors, pass on every matching confirmation, and collect what is revealed."""
     votes = {}
-    for name, message in told.items():
+    for name, message in shown.items():
         try:
             reply = run.sites[name].answer("confirm", message)
         except (ProtocolError, TooFewClients):
             continue
         votes.setdefault(message.survivors, {})[reply.place] = reply.signature
     revealed = {}
-    for name, message in told.items():
+    for name, message in shown.items():
         place = names_of(len(run.sites)).index(name)
         others = sorted((p, s) for p, s in votes.get(message.survivors, {}).items() if p != place)
         request = UnmaskRequest(message.binding, message.slot, tuple(NeighbourConfirmation(p, s) for p, s in others))
@@ -65,37 +65,37 @@ def _unmask_under(run, told):
 
 def test_showing_two_survivor_sets_unmasks_nobody():
     """The server tells one half that the victim is alive and the other half that it dropped out."""
-    for told_alive in range(1, 8):
+    for shown_alive in range(1, 8):
         run = Conversation.of(7)
         run.setup()
         run.mask(random_vectors(run.sites))
         binding = run.server.round(0).binding
         sets = [pack(range(7), 7), pack(set(range(7)) - {VICTIM}, 7)]
         order = [VICTIM_NAME, *(name for name in run.sites if name != VICTIM_NAME)]
-        told = {name: Survivors(binding, 0, sets[at >= told_alive]) for at, name in enumerate(order)}
-        revealed = _unmask_under(run, told)
-        agreed = {told[name].survivors for name in revealed}
+        shown = {name: Survivors(binding, 0, sets[at >= shown_alive]) for at, name in enumerate(order)}
+        revealed = _unmask_under(run, shown)
+        agreed = {shown[name].survivors for name in revealed}
         assert len(agreed) <= 1
-        if max(told_alive, 7 - told_alive) < run.plan.neighbourhood_threshold(7):
+        if max(shown_alive, 7 - shown_alive) < run.plan.neighbourhood_threshold(7):
             assert not revealed
 
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), shape=st.sampled_from([(6, None), (12, 6)]))
 def test_no_lies_about_survivors_reveal_both_secrets_or_a_second_sum(data, shape):
-    """Every client is told a set of its own, at best one that others are told too."""
+    """Every client is shown a set of its own, at best one that others are shown too."""
     count, degree = shape
     run = Conversation.of(count, degree=degree)
     run.setup()
     run.mask(random_vectors(run.sites))
     binding = run.server.round(0).binding
     worlds = [frozenset(range(count)) - frozenset(gone) for gone in _gone(data, count)]
-    told = {name: Survivors(binding, 0, pack(data.draw(st.sampled_from(worlds)), count)) for name in run.sites}
-    revealed = _unmask_under(run, told)
+    shown = {name: Survivors(binding, 0, pack(data.draw(st.sampled_from(worlds)), count)) for name in run.sites}
+    revealed = _unmask_under(run, shown)
     around = {n: {e.place for e in view.entries} for n, view in run.server.close_keys().items()}
     seeds, keys = np.zeros(count, int), np.zeros(count, int)
     for name, message in revealed.items():
-        alive = unpack(told[name].survivors, count)
+        alive = unpack(shown[name].survivors, count)
         assert len(message.seeds) == SHARE_SIZE * len(around[name] & alive)
         assert len(message.keys) == SHARE_SIZE * len(around[name] - alive)
         seeds[list(around[name] & alive)] += 1

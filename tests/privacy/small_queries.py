@@ -1,4 +1,4 @@
-"""Small questions whose answers are known, and ways to draw records."""
+"""Small queries whose answers are known, and ways to sample records."""
 
 from __future__ import annotations
 
