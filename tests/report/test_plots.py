@@ -192,5 +192,5 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
             diagram(edges=edges)
     with pytest.raises(InputError, match="20 values of low"):
         curve(low=[0.1])
-    with pytest.raises(InputError, match="2 values a method"):
+    with pytest.raises(InputError, match="2 values per method"):
         row_plots.comparison([Contender("a", (None,))], BETTER)

@@ -1,1 +1,1 @@
-"""Plots that explain themselves and a self-contained HTML report."""
+"""Plots with explanations, and a report as one HTML file."""

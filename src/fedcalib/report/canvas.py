@@ -1,7 +1,4 @@
-"""The sheet every plot is drawn on: one look, one size of type, colours that colour-blind readers can tell apart.
-
-Axes with one named row a thing.
-"""
+"""What all plots have in common: style, sizes, colours that colour-blind readers can distinguish, and axes of rows."""
 
 from __future__ import annotations
 
@@ -16,22 +13,22 @@ from fedcalib.metrics.intervals import Measured
 from fedcalib.report.tables import interval, short
 
 DPI: Final = 160
-WIDE: Final = 9.0  # inches; 1440 pixels, sharp in a README and on a dense screen
+WIDE: Final = 9.0  # inches; 1440 pixels, sharp in a README and on a high-resolution screen
 
 INK: Final = "#1f2933"
 SOFT: Final = "#5b6673"
 FAINT: Final = "#dfe3e8"
 BEFORE: Final = "#d55e00"  # vermilion
 AFTER: Final = "#0072b2"  # blue
-ALARM: Final = "#a3195b"  # told apart by its shape as well
+ALARM: Final = "#a3195b"  # alarms have a shape of their own as well
 SERIES: Final = (BEFORE, AFTER, "#009e73", ALARM, "#b8860b", "#56a0d3", SOFT)
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 
-_LOOK: Final = {
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so that every machine draws the same
+_STYLE: Final = {
+    "font.family": ["DejaVu Sans"],  # part of matplotlib, so that every machine draws the same
     "font.size": 9.5,
     "text.color": INK,
-    "text.parse_math": False,  # a dollar sign in a name of a site is a dollar sign
+    "text.parse_math": False,  # a dollar sign in the name of a site is no formula
     "axes.edgecolor": "#9aa5b1",
     "axes.labelcolor": INK,
     "axes.labelsize": 9.5,
@@ -64,7 +61,19 @@ _LOOK: Final = {
 @final
 @dataclass(frozen=True)
 class Picture:
-    """A finished plot: the PNG, its title, and what it shows in words for those who cannot see it."""
+    """A finished plot as a PNG.
+
+    Parameters
+    ----------
+    title
+        Its title.
+    png
+        The file, as bytes.
+    alt
+        What it shows in words, for readers who cannot see it.
+    caption
+        A line for below the picture.
+    """
 
     title: str
     png: bytes
@@ -73,14 +82,14 @@ class Picture:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Give width and height in pixels, as the PNG itself states them."""
+        """Width and height in pixels, from the PNG's header."""
         return int.from_bytes(self.png[16:20], "big"), int.from_bytes(self.png[20:24], "big")
 
 
 @final
 @dataclass(frozen=True)
 class Words:
-    """What a picture says: its title, one line on how to read it, and what it shows for those who cannot see it."""
+    """The text of a picture: its title, one line on how to read it, and what it shows in words."""
 
     title: str
     reading: str
@@ -88,13 +97,13 @@ class Words:
 
 
 def draw(words: Words, size: tuple[float, float], paint: Callable[[Any], None]) -> Picture:
-    """Draw a picture of that size in inches: the title above, how to read it below, in between what `paint` adds."""
+    """Draw a picture of `size` inches: the title above, how to read it below, and what `paint` draws in between."""
     from matplotlib import style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with style.context(["default", _LOOK]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a letter the font lacks is drawn as a box
+    with style.context(["default", _STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         _frame(figure, words, size)
@@ -103,8 +112,8 @@ def draw(words: Words, size: tuple[float, float], paint: Callable[[Any], None]) 
 
 
 def colours(series: int) -> tuple[str, ...]:
-    """Choose a colour a series; one alone is blue, and of two the first is the colour of before."""
-    return (AFTER,) if series == 1 else tuple(SERIES[place % len(SERIES)] for place in range(series))
+    """One colour per series; a single one is blue, and of two the first has the colour of "before"."""
+    return (AFTER,) if series == 1 else tuple(SERIES[index % len(SERIES)] for index in range(series))
 
 
 def _frame(figure: Any, words: Words, size: tuple[float, float]) -> None:
@@ -123,11 +132,11 @@ def _png(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-MOST: Final = 40  # rows a picture can hold and still be read
+MAX_ROWS: Final = 40  # of a picture that can still be read
 
 
 def row_axes(axes: Any, names: Sequence[str]) -> Any:
-    """Set up one row a name, the first on top."""
+    """Axes with one row per name, the first on top."""
     axes.set_yticks(range(len(names)), [short(name) for name in names])
     axes.set_ylim(max(len(names), 1) - 0.4, -0.6)
     axes.grid(visible=True, axis="x")
@@ -138,15 +147,15 @@ def row_axes(axes: Any, names: Sequence[str]) -> Any:
 
 
 def height(rows: int, each: float) -> float:
-    """Say how tall a picture of so many rows is, in inches."""
-    return 1.75 + each * max(min(rows, MOST), 2)
+    """Height of a picture with so many rows, in inches."""
+    return 1.75 + each * max(min(rows, MAX_ROWS), 2)
 
 
 def whiskers(values: Iterable[Measured | None]) -> str:
-    """Say what the whiskers are, where there are any."""
+    """A sentence about whiskers if any value has an interval."""
     return " Whiskers: intervals." if any(interval(value) for value in values) else ""
 
 
-def cut(rows: Sequence[object]) -> str:
-    """Say it where not every row is drawn."""
-    return f" Only the first {MOST} are drawn." if len(rows) > MOST else ""
+def rows_left_out(rows: Sequence[object]) -> str:
+    """A sentence about rows that are not drawn, if any."""
+    return f" Only the first {MAX_ROWS} are drawn." if len(rows) > MAX_ROWS else ""

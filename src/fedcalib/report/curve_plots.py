@@ -1,7 +1,4 @@
-"""Curves with bands: ROC, precision and recall, and what accuracy costs.
-
-Reliability diagrams before and after, with how much data each point rests on.
-"""
+"""Plots of curves with bands (ROC, precision and recall, trade-offs), and reliability diagrams before and after."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from fedcalib.report.tables import MISSING, PRIVATE, compact, short
 from fedcalib.report.values import Diagram, Number, PlotLine, known, numbers
 from fedcalib.types import Floats
 
-_SQUARE = (7.3, 5.2)  # a square for the curves and room for the names beside it
-_LEAST = 1e-12  # below this a logarithmic axis would show nothing else
+_SQUARE = (7.3, 5.2)  # inches: a square for the curves and room for their names beside it
+_MIN_LOG_VALUE = 1e-12  # with smaller values, a logarithmic axis would show nothing else
 _DASHED = {"color": SOFT, "linewidth": 1, "linestyle": (0, (4, 3))}
 _REMARK = {"color": SOFT, "fontsize": 8.5, "style": "italic"}
 
 
 def roc(curves: Sequence[PlotLine], title: str = "ROC curve") -> Picture:
-    """Draw ROC curves: the share of positives found against the share of false alarms."""
+    """ROC curves: true against false positive rate."""
 
     def paint(figure: Any) -> None:
         axes = _unit_square(figure, "false positive rate", "true positive rate")
@@ -36,7 +33,7 @@ def roc(curves: Sequence[PlotLine], title: str = "ROC curve") -> Picture:
 
 
 def pr(curves: Sequence[PlotLine], prevalence: Number = None, title: str = "Precision and recall") -> Picture:
-    """Draw precision against recall; the dashed line is what guessing reaches."""
+    """Precision-recall curves; a dashed line marks the prevalence, which is the precision of guessing."""
 
     def paint(figure: Any) -> None:
         axes = _unit_square(figure, "recall: positives found", "precision: findings that are positive")
@@ -50,7 +47,7 @@ def pr(curves: Sequence[PlotLine], prevalence: Number = None, title: str = "Prec
 
 
 def trade_off(curves: Sequence[PlotLine], x_name: str, y_name: str, title: str = "Trade-off") -> Picture:
-    """Draw an error against the number of clients, epsilon or another cost, both on logarithmic axes."""
+    """An error against the number of clients, epsilon or another cost, both on logarithmic axes."""
     drawn = [curve for curve in curves if _positive(curve)[0].size]
 
     def paint(figure: Any) -> None:
@@ -104,16 +101,20 @@ def _columns(curve: PlotLine) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def _positive(curve: PlotLine) -> tuple[Floats, Floats, Floats, Floats]:
-    """Keep what a logarithmic axis can show."""
+    """The points that a logarithmic axis can show."""
     x, y, low, high = _columns(curve)
-    held = (x > _LEAST) & (y > _LEAST)
-    return x[held], y[held], low[held], high[held]
+    shown = (x > _MIN_LOG_VALUE) & (y > _MIN_LOG_VALUE)
+    return x[shown], y[shown], low[shown], high[shown]
 
 
 def _floor(curves: Sequence[PlotLine]) -> float:
-    """Choose where the axis ends; a band that reaches zero or below ends there too."""
+    """Where the axis ends; a band that reaches zero or below ends there too."""
     lowest = [float(y.min()) for _, y, _, _ in map(_positive, curves)]
-    bands = [float(low[low > _LEAST].min()) for _, _, low, _ in map(_positive, curves) if (low > _LEAST).any()]
+    bands = [
+        float(low[low > _MIN_LOG_VALUE].min())
+        for _, _, low, _ in map(_positive, curves)
+        if (low > _MIN_LOG_VALUE).any()
+    ]
     return max(min([*lowest, *bands]) * 0.7, min(lowest) / 10) if lowest else 1.0
 
 
@@ -136,13 +137,13 @@ def _in_words(curves: Sequence[PlotLine]) -> str:
     return "; ".join(_label(curve).replace("\n", ": ") for curve in curves) + "." if curves else "No values to show."
 
 
-_NARROW = 5.6
-_TALL = 6.3
+_RELIABILITY_WIDTH = 5.6  # inches, of a single diagram
+_RELIABILITY_HEIGHT = 6.3
 
 
 def reliability(before: Diagram, after: Diagram | None = None, title: str = "Reliability") -> Picture:
-    """Draw one reliability diagram, or two side by side, over histograms of the counts."""
-    shown = [_Bins.of(diagram) for diagram in (before, after) if diagram is not None]
+    """One reliability diagram, or two side by side, over histograms of the counts."""
+    shown = [_DrawnBins.of(diagram) for diagram in (before, after) if diagram is not None]
     alt = " ".join(bins.in_words() for bins in shown)
 
     def paint(figure: Any) -> None:
@@ -156,13 +157,13 @@ def reliability(before: Diagram, after: Diagram | None = None, title: str = "Rel
                 upper.set_ylabel("how often it came true")
                 lower.set_ylabel("records", color=INK)
 
-    return draw(Words(title, _reading(shown), alt), (WIDE if after else _NARROW, _TALL), paint)
+    return draw(Words(title, _reading(shown), alt), (WIDE if after else _RELIABILITY_WIDTH, _RELIABILITY_HEIGHT), paint)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Bins:
-    """A diagram as columns of floats; NaN where there is nothing to draw."""
+class _DrawnBins:
+    """A diagram as arrays of floats; NaN where there is nothing to draw."""
 
     label: str
     ece_text: str
@@ -175,10 +176,10 @@ class _Bins:
     count: Floats | None
 
     @classmethod
-    def of(cls, diagram: Diagram) -> _Bins:
+    def of(cls, diagram: Diagram) -> _DrawnBins:
         size = len(diagram.edges) - 1
         confidence, observed, one, other = (
-            np.clip(numbers(part, size), 0.0, 1.0)  # noise may carry a share past its ends
+            np.clip(numbers(part, size), 0.0, 1.0)  # noise may take a rate beyond 0 or 1
             for part in (diagram.confidence, diagram.observed, diagram.low, diagram.high)
         )
         count = None if diagram.count is None else np.maximum(np.nan_to_num(numbers(diagram.count, size)), 0.0)
@@ -207,12 +208,12 @@ class _Bins:
         )
 
 
-def _points(axes: Any, bins: _Bins, colour: str) -> None:
-    held = np.isfinite(bins.confidence) & np.isfinite(bins.observed)
-    x, y = bins.confidence[held], bins.observed[held]
+def _points(axes: Any, bins: _DrawnBins, colour: str) -> None:
+    shown = np.isfinite(bins.confidence) & np.isfinite(bins.observed)
+    x, y = bins.confidence[shown], bins.observed[shown]
     axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    axes.bar(bins.middles[held], y - x, width=bins.widths[held], bottom=x, color=colour, alpha=0.17, linewidth=0)
-    axes.vlines(x, bins.low[held], bins.high[held], color=colour, linewidth=1.4, alpha=0.75, zorder=2)
+    axes.bar(bins.middles[shown], y - x, width=bins.widths[shown], bottom=x, color=colour, alpha=0.17, linewidth=0)
+    axes.vlines(x, bins.low[shown], bins.high[shown], color=colour, linewidth=1.4, alpha=0.75, zorder=2)
     axes.plot(x, y, color=colour, linewidth=1, alpha=0.45, zorder=2)
     axes.plot(x, y, "o", color=colour, markersize=5.8, markeredgecolor="white", zorder=4, clip_on=False)
     axes.set(xlim=(0, 1), ylim=(0, 1))
@@ -221,7 +222,7 @@ def _points(axes: Any, bins: _Bins, colour: str) -> None:
     _headings(axes, bins)
 
 
-def _headings(axes: Any, bins: _Bins) -> None:
+def _headings(axes: Any, bins: _DrawnBins) -> None:
     axes.set_title(bins.label, pad=23 if bins.ece_text else 8)
     axes.annotate(
         bins.ece_text, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", annotation_clip=False
@@ -231,7 +232,7 @@ def _headings(axes: Any, bins: _Bins) -> None:
     axes.text(0.03, 0.94, "predicted too low", ha="left", **side)
 
 
-def _counts(axes: Any, bins: _Bins, colour: str) -> None:
+def _counts(axes: Any, bins: _DrawnBins, colour: str) -> None:
     axes.set(xlim=(0, 1), xlabel="predicted probability")
     axes.tick_params(length=0)
     axes.set_yticks([])
@@ -239,15 +240,15 @@ def _counts(axes: Any, bins: _Bins, colour: str) -> None:
         axes.text(0.5, 0.5, f"counts {PRIVATE}", transform=axes.transAxes, ha="center", va="center", color=SOFT)
         axes.set_facecolor("#f5f7f9")
         return
-    most = float(bins.count.max())
+    largest = float(bins.count.max())
     axes.bar(bins.middles, bins.count, width=bins.widths, color=colour, alpha=0.55, linewidth=0)
-    axes.set_ylim(0, most * 1.08 if most > 0 else 1)
+    axes.set_ylim(0, largest * 1.08 if largest > 0 else 1)
     axes.grid(visible=True, axis="x", color=FAINT)
-    if most > 0:
-        axes.set_yticks([0, most], ["0", f"~{compact(most)}" if bins.noisy else compact(most)])
+    if largest > 0:
+        axes.set_yticks([0, largest], ["0", f"~{compact(largest)}" if bins.noisy else compact(largest)])
 
 
-def _reading(shown: list[_Bins]) -> str:
+def _reading(shown: list[_DrawnBins]) -> str:
     said = ["On the dashed line, what is predicted is what happens; the shading is the gap."]
     if any(np.isfinite(bins.low).any() for bins in shown):
         said.append("Whiskers: intervals.")

@@ -1,6 +1,6 @@
-"""What the template prints, computed from a page so that the template holds no logic of its own.
+"""A report as one HTML file that opens offline, prints well and can be forwarded.
 
-A report as one HTML file that opens offline, prints well and can be forwarded.
+`Page` holds the contents, and `render` computes all that the template shows, so that the template has no logic.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fedcalib.report.canvas import Picture
 from fedcalib.report.tables import MISSING, bin_rows, count, metric_rows, site_rows
 from fedcalib.report.values import Count, Diagram, MetricRow, Public, SiteRow, parts
 
-_ON_SCREEN: Final = 0.65  # pixels of the page for one of a picture, which is drawn for dense screens
+_SCREEN_SCALE: Final = 0.65  # pictures are drawn for high-resolution screens, so they are shown smaller
 
 
 @final
 @dataclass(frozen=True)
 class Embedded:
-    """A picture as the page holds it."""
+    """A picture with its data address."""
 
     title: str
     source: str
@@ -36,8 +36,8 @@ class Embedded:
     caption: str
 
 
-def of(page: Page) -> dict[str, Any]:
-    """Compute everything that the template names."""
+def template_values(page: Page) -> dict[str, Any]:
+    """Everything that the template shows, by name."""
     metrics = metric_rows(page.metrics)
     sites = [row.guarded for row in page.sites]
     return {
@@ -53,14 +53,14 @@ def of(page: Page) -> dict[str, Any]:
         "tables": [_table(diagram) for diagram in (page.before, page.after) if diagram is not None],
         "site_picture": embed(row_plots.bars_by_site(sites, page.site_metric)) if sites else None,
         "figures": [embed(picture) for picture in page.figures],
-        "provenance": [(name, _said(value)) for name, value in page.provenance.items()],
+        "provenance": [(name, _setting(value)) for name, value in page.provenance.items()],
     }
 
 
 def embed(picture: Picture) -> Embedded:
-    """Turn a picture into a data address, so that the page needs no other file."""
+    """A picture as a data address, so that the page needs no other file."""
     source = "data:image/png;base64," + base64.b64encode(picture.png).decode("ascii")
-    return Embedded(picture.title, source, round(picture.size[0] * _ON_SCREEN), picture.alt, picture.caption)
+    return Embedded(picture.title, source, round(picture.size[0] * _SCREEN_SCALE), picture.alt, picture.caption)
 
 
 def _facts(page: Page) -> list[tuple[str, str]]:
@@ -83,8 +83,8 @@ def _table(diagram: Diagram) -> dict[str, Any]:
     return {"label": diagram.label, "noisy": diagram.noisy, "ece": diagram.ece_text, "rows": list(bin_rows(diagram))}
 
 
-def _said(value: object) -> str:
-    """Say a setting; a missing one says so, whatever it was missing as."""
+def _setting(value: object) -> str:
+    """A setting as text; None and NaN are shown as missing."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
     return MISSING if missing else str(value)
 
@@ -92,16 +92,43 @@ def _said(value: object) -> str:
 @final
 @dataclass(frozen=True)
 class Page:
-    """Everything a report says; only the title is needed, and whatever is missing is left out.
+    """The contents of a report; only the title is required, and sections without content are left out.
 
-    Under differential privacy (`private`) a page refuses exact counts: give None, a `Public` constant, or a `Measured`
-    estimate with its interval; diagrams bring noisy counts or none. What stands in sentences, settings and figures
-    is the caller's word. `simulation` puts up the banner that says that nothing here is private.
+    Parameters
+    ----------
+    title
+        Title of the page.
+    summary
+        Sentences; the first one is the headline.
+    privacy
+        Sentences: what was spent, on which privacy unit, under which trust.
+    private
+        Whether the results are under differential privacy. Then exact counts are an error: use None, a `Public`
+        constant, or a `Measured` estimate with its interval, and noisy counts or none in diagrams. Sentences, settings
+        and figures are not checked.
+    simulation
+        Whether to show the banner "simulation: not private".
+    records, clients
+        Counts.
+    metrics
+        Rows of the metrics table.
+    before, after
+        Reliability diagrams.
+    sites
+        Rows of the table of sites.
+    site_metric
+        What the numbers of the sites are.
+    figures
+        Further pictures.
+    warnings
+        Sentences.
+    provenance
+        Versions, settings, files and commands.
     """
 
     title: str
-    summary: tuple[str, ...] = ()  # sentences; the first one is the headline
-    privacy: tuple[str, ...] = ()  # sentences: what was spent, on which unit, under which trust
+    summary: tuple[str, ...] = ()
+    privacy: tuple[str, ...] = ()
     private: bool = False
     simulation: bool = False
     records: Count = None
@@ -110,10 +137,10 @@ class Page:
     before: Diagram | None = None
     after: Diagram | None = None
     sites: tuple[SiteRow, ...] = ()
-    site_metric: str = "calibration gap"  # what the sites' numbers are
+    site_metric: str = "calibration gap"
     figures: tuple[Picture, ...] = ()
     warnings: tuple[str, ...] = ()
-    provenance: Mapping[str, object] = field(default_factory=dict)  # versions, settings, files, commands
+    provenance: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.private:
@@ -121,17 +148,17 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """Write a page as HTML: styles and pictures inside, no script, nothing fetched from anywhere."""
+    """A page as HTML: styles and pictures inside, no script, and nothing loaded from elsewhere."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = files("fedcalib.report").joinpath("template.html").read_text(encoding="utf-8")
-    text = environment.from_string(template).render(of(page))
-    return text.encode("utf-8", "replace").decode("utf-8")  # a broken letter in a name must not stop a report
+    text = environment.from_string(template).render(template_values(page))
+    return text.encode("utf-8", "replace").decode("utf-8")  # an invalid character in a name must not stop a report
 
 
 def save(page: Page, path: Path | str) -> Path:
-    """Write a page to a file, whole or not at all."""
+    """Write a page to a file; if that fails, nothing is written."""
     return save_text(Path(path), render(page))
 
 
@@ -143,12 +170,12 @@ def _refuse_exact_counts(page: Page) -> None:
     if exact:
         raise InputError(
             f"Expected no exact count on a page under differential privacy, found {', '.join(exact)}; "
-            "give None, a public constant or a noisy estimate with its interval."
+            "use None, a public constant or a noisy estimate with its interval."
         )
 
 
 def _may_be_shown(count: Count) -> bool:
-    """Fail closed: an estimate without an interval could be an exact count in disguise."""
+    """Whether a count is not exact; an estimate without an interval could be an exact count, so it counts as one."""
     if isinstance(count, Measured):
         _, low, high = parts(count)
         return low < high

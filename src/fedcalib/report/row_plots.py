@@ -1,9 +1,4 @@
-"""Methods side by side as rows of dots.
-
-What single sites show and hold.
-
-A value over windows of time, with the moments that raised an alarm.
-"""
+"""Plots with one row or point per method, site or window of time: comparisons, bars by site and timelines."""
 
 from __future__ import annotations
 
@@ -20,15 +15,15 @@ from fedcalib.report.canvas import (
     AFTER,
     ALARM,
     BEFORE,
-    MOST,
+    MAX_ROWS,
     SOFT,
     WIDE,
     Picture,
     Words,
-    cut,
     draw,
     height,
     row_axes,
+    rows_left_out,
     whiskers,
 )
 from fedcalib.report.tables import TOO_FEW, decimals_for, number, short, with_interval
@@ -37,22 +32,24 @@ from fedcalib.types import Bools, Floats
 
 
 def comparison(rows: Sequence[Contender], metrics: Mapping[str, Direction], title: str = "Methods compared") -> Picture:
-    """Draw methods as rows of dots, one panel a metric, such as `{"ECE": "lower", "AUC": "higher"}`."""
+    """Methods as rows of dots, with one panel per metric, such as `{"ECE": "lower", "AUC": "higher"}`."""
     if wrong := [row.name for row in rows if len(row.values) != len(metrics)]:
-        raise InputError(f"Expected {len(metrics)} values a method, one a metric, found another number for {wrong}.")
-    shown = rows[:MOST]
+        raise InputError(
+            f"Expected {len(metrics)} values per method, one per metric, found another number for {wrong}."
+        )
+    shown = rows[:MAX_ROWS]
 
     def paint(figure: Any) -> None:
         panels = figure.subplots(1, max(1, len(metrics)), squeeze=False)[0]
-        for place, (axes, (metric, better)) in enumerate(zip(panels, metrics.items(), strict=False)):
-            row_axes(axes, [row.name if place == 0 else "" for row in shown])
+        for index, (axes, (metric, better)) in enumerate(zip(panels, metrics.items(), strict=False)):
+            row_axes(axes, [row.name if index == 0 else "" for row in shown])
             axes.set_title(f"{short(metric, 24)} ({better} is better)", fontsize=9.5)
             axes.margins(x=0.12)
             axes.locator_params(axis="x", nbins=5)
-            _dots(axes, shown, place, better)
+            _dots(axes, shown, index, better)
 
     intervals = whiskers(value for row in shown for value in row.values)
-    reading = "Filled: the best. Dashed: the reference. Each panel has its own scale." + intervals + cut(rows)
+    reading = "Filled: the best. Dashed: the reference. Each panel has its own scale." + intervals + rows_left_out(rows)
     return draw(Words(title, reading, _in_words(shown, metrics)), (WIDE, height(len(shown), 0.36)), paint)
 
 
@@ -95,8 +92,8 @@ def _in_words(rows: Sequence[Contender], metrics: Mapping[str, Direction]) -> st
 
 
 def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: str = "Site by site") -> Picture:
-    """Draw each site's gap before and after; sites with too few records say so and show nothing."""
-    shown = [row.guarded for row in rows[:MOST]]
+    """Bars of each site's gap before and after; sites with too few records have a remark instead."""
+    shown = [row.guarded for row in rows[:MAX_ROWS]]
     both = any(row.after is not None for row in shown) and any(row.before is not None for row in shown)
 
     def paint(figure: Any) -> None:
@@ -110,8 +107,8 @@ def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: 
             _key(axes)
 
     intervals = whiskers(value for row in shown for value in (row.before, row.after))
-    reading = "The shorter a bar, the better." + intervals + cut(rows)
-    alt = "; ".join(_site_plots_in_words(row) for row in shown) + "." if shown else "No site to show."
+    reading = "The shorter a bar, the better." + intervals + rows_left_out(rows)
+    alt = "; ".join(_site_in_words(row) for row in shown) + "." if shown else "No site to show."
     return draw(Words(title, reading, alt), (WIDE, height(len(shown), 0.38)), paint)
 
 
@@ -139,18 +136,18 @@ def _key(axes: Any) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0, handletextpad=0.1)
 
 
-def _site_plots_in_words(row: SiteRow) -> str:
+def _site_in_words(row: SiteRow) -> str:
     if row.too_few:
         return f"{short(row.site)}: {TOO_FEW}"
     said = [f"{with_interval(value)} {when}" for value, when in ((row.before, "before"), (row.after, "after")) if value]
     return f"{short(row.site)}: {', '.join(said) or 'nothing'}"
 
 
-_ROOM = 95  # letters that fit below the axis
+_LETTERS_BELOW_AXIS = 95
 
 
 def timeline(windows: Sequence[TimePoint], name: str, limit: Number = None, title: str = "Over time") -> Picture:
-    """Draw a value with its interval, window by window; triangles mark alarms, the dashed line the limit."""
+    """A value with its interval, window by window; triangles mark alarms, a dashed line the limit."""
     values = np.array([parts(window.value) for window in windows], dtype=np.float64).reshape(-1, 3)
 
     def paint(figure: Any) -> None:
@@ -159,17 +156,15 @@ def timeline(windows: Sequence[TimePoint], name: str, limit: Number = None, titl
         _alarms(axes, windows, values)
         if not math.isnan(known(limit)):
             axes.axhline(known(limit), color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
-            axes.annotate(
-                "limit", (0, known(limit)), (4, 3), xycoords=axes.get_yaxis_transform(), **_TIMELINE_PLOT_REMARK
-            )
+            axes.annotate("limit", (0, known(limit)), (4, 3), xycoords=axes.get_yaxis_transform(), **_LIMIT_LABEL)
         _ticks(axes, windows)
         axes.set_ylabel(short(name, 40))
 
     reading = "Line and band: value and interval. Triangles: alarms. A break in the line: nothing to show."
-    return draw(Words(title, reading, _timeline_plot_in_words(windows, name)), (WIDE, 3.9), paint)
+    return draw(Words(title, reading, _timeline_in_words(windows, name)), (WIDE, 3.9), paint)
 
 
-_TIMELINE_PLOT_REMARK = {"textcoords": "offset points", "color": SOFT, "fontsize": 8.5, "style": "italic"}
+_LIMIT_LABEL = {"textcoords": "offset points", "color": SOFT, "fontsize": 8.5, "style": "italic"}
 
 
 def _line(axes: Any, values: Floats) -> None:
@@ -183,16 +178,16 @@ def _line(axes: Any, values: Floats) -> None:
 
 
 def _between_breaks(value: Floats) -> Bools:
-    """Find the windows without a neighbour, which a band cannot show."""
-    held = np.isfinite(value)
-    beside = np.zeros(len(value), dtype=bool)
-    beside[1:] |= held[:-1]
-    beside[:-1] |= held[1:]
-    return held & ~beside
+    """Which windows have a value but no neighbour with one, so that a band cannot show them."""
+    known = np.isfinite(value)
+    neighbour = np.zeros(len(value), dtype=bool)
+    neighbour[1:] |= known[:-1]
+    neighbour[:-1] |= known[1:]
+    return known & ~neighbour
 
 
 def _alarms(axes: Any, windows: Sequence[TimePoint], values: Floats) -> None:
-    """Mark alarms at their value, or at the foot of the axis where the value is missing."""
+    """Mark alarms at their value, or at the bottom of the axis where the value is missing."""
     look = {"color": ALARM, "markersize": 10, "markeredgecolor": "white", "zorder": 4, "clip_on": False}
     for place, window in enumerate(windows):
         if window.alarm and math.isnan(values[place, 0]):
@@ -204,12 +199,12 @@ def _alarms(axes: Any, windows: Sequence[TimePoint], values: Floats) -> None:
 def _ticks(axes: Any, windows: Sequence[TimePoint]) -> None:
     labels = [short(window.label, 16) for window in windows]
     widest = max(map(len, labels), default=1) + 3
-    step = max(1, math.ceil(len(labels) * widest / _ROOM))
+    step = max(1, math.ceil(len(labels) * widest / _LETTERS_BELOW_AXIS))
     axes.set_xticks(range(0, len(labels), step), labels[::step])
     axes.grid(visible=True, axis="y")
     axes.tick_params(axis="y", length=0)
 
 
-def _timeline_plot_in_words(windows: Sequence[TimePoint], name: str) -> str:
+def _timeline_in_words(windows: Sequence[TimePoint], name: str) -> str:
     said = "; ".join(f"{short(w.label)}: {number(parts(w.value)[0])}{', alarm' if w.alarm else ''}" for w in windows)
     return f"{short(name, 50)} by window: {said or 'nothing'}."

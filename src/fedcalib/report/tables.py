@@ -1,6 +1,6 @@
-"""Numbers and counts as words: aligned, never `nan`, never a private count.
+"""Rows of the report's tables as text, with a verdict and the positions of the marks in their small plots.
 
-Rows of the report's tables, ready to print: strings, a verdict, and where the marks of the small plot stand.
+Numbers are aligned within a column, never shown as `nan`, and private counts are never shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOO_FEW = "too few to show"
 
 
 def number(value: Number, decimals: int = 4) -> str:
-    """Write a number with that many decimals; a value too small for them shows as a bound, not as zero."""
+    """A number with so many decimals; a value too small for them is shown as a bound, not as zero."""
     exact = known(value)
     if math.isnan(exact):
         return MISSING
@@ -31,30 +31,30 @@ def number(value: Number, decimals: int = 4) -> str:
 
 
 def signed_minus(value: float, decimals: int) -> str:
-    """Write a number with thousands set apart, and a true minus sign in front of it."""
+    """A number with thousands separators and a typographic minus sign."""
     text = f"{abs(value):,.{decimals}f}" if abs(value) < 1e12 else f"{abs(value):.3g}"
     return f"−{text}" if value < 0 and text.strip("0.,") else text
 
 
 def interval(measured: Measured | None, decimals: int = 4) -> str:
-    """Write an interval as 'low to high'; empty where there is none."""
+    """An interval as "low to high"; empty if there is none."""
     _, low, high = parts(measured)
     return "" if math.isnan(low) or math.isnan(high) else f"{number(low, decimals)} to {number(high, decimals)}"
 
 
 def with_interval(measured: Measured | None, decimals: int = 4) -> str:
-    """Write a value and, in brackets, its interval."""
+    """A value and, in brackets, its interval."""
     value, around = number(parts(measured)[0], decimals), interval(measured, decimals)
     return f"{value} ({around})" if around else value
 
 
 def count(value: Count) -> str:
-    """Write a count as far as it may be shown."""
+    """A count, as far as it may be shown."""
     match value:
         case None:
             return PRIVATE
-        case Public(known_before):
-            return f"{known_before:,} (public)"
+        case Public(constant):
+            return f"{constant:,} (public)"
         case Measured():
             text = with_interval(value, 0)
             return text if text == MISSING else f"about {text}"
@@ -62,7 +62,7 @@ def count(value: Count) -> str:
 
 
 def decimals_for(column: Iterable[Measured | None]) -> int:
-    """Choose one number of decimals for a whole column, so that its points align: two to four."""
+    """Number of decimals for a whole column, so that its decimal points align: two to four."""
     halves = [half for _, low, high in map(parts, column) if 0 < (half := (high - low) / 2) < math.inf]
     if not halves:
         return 4
@@ -70,15 +70,15 @@ def decimals_for(column: Iterable[Measured | None]) -> int:
 
 
 def compact(value: float) -> str:
-    """Write a count in as few letters as a tick allows: 950, 12k, 3.1M."""
+    """A count in few letters, for ticks: 950, 12k, 3.1M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= 0.9995 * size:  # what rounds up to the next letter takes it
+        if abs(value) >= 0.9995 * size:  # a value that rounds up to the next letter gets it
             return f"{value / size:.3g}{letter}"
     return f"{value:.0f}"
 
 
 def short(text: str, longest: int = 28) -> str:
-    """Shorten a name to fit a label."""
+    """A name, shortened to fit a label."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
@@ -95,7 +95,7 @@ class PageCell:
 @final
 @dataclass(frozen=True)
 class Mark:
-    """Where a value and its interval stand on the small plot of a row, from 0 to 100; None is not drawn."""
+    """Position of a value and its interval in the small plot of a row, from 0 to 100; None is not drawn."""
 
     side: str
     at: float | None
@@ -117,53 +117,52 @@ class PageRow:
     tone: str  # good, bad or even
     marks: tuple[Mark, ...]
     records: str = ""
-    withheld: str = ""  # said instead of all numbers
+    withheld: str = ""  # shown instead of all numbers
 
     @property
     def only(self) -> PageCell:
-        """Give the one value of a table that compares nothing."""
+        """The one value of a table without before and after."""
         return self.after if self.before.value == MISSING else self.before
 
 
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a change is for the better, and whether its interval says so too."""
+    """Whether a change is an improvement, in words and as a tone: good, bad or even."""
 
     words: str
     tone: str
 
 
 def metric_rows(rows: Sequence[MetricRow]) -> tuple[PageRow, ...]:
-    """Prepare the rows of the metrics table."""
     decimals = decimals_for(value for row in rows for value in (row.before, row.after))
     return tuple(_row(row, decimals) for row in rows)
 
 
 def site_rows(rows: Sequence[SiteRow]) -> tuple[PageRow, ...]:
-    """Prepare the rows of the table of sites; those with too few records carry no number at all."""
+    """Rows of the table of sites; those with too few records have no numbers at all."""
     decimals = decimals_for(value for row in rows for value in (row.before, row.after))
     return tuple(_site_row(row, decimals) for row in rows)
 
 
 def bin_rows(diagram: Diagram) -> Iterator[tuple[str, ...]]:
-    """Prepare the rows of a reliability table: bin, confidence, observed, interval and count."""
+    """Rows of a reliability table: bin, confidence, observed, interval and count."""
     bins = len(diagram.edges) - 1
     edges = numbers(diagram.edges, bins + 1)
     columns = [numbers(part, bins) for part in (diagram.confidence, diagram.observed, diagram.low, diagram.high)]
     counts = numbers(diagram.count, bins)
-    for place, (confidence, observed, low, high) in enumerate(zip(*columns, strict=True)):
+    for index, (confidence, observed, low, high) in enumerate(zip(*columns, strict=True)):
         yield (
-            f"{edges[place]:.3f} to {edges[place + 1]:.3f}",
+            f"{edges[index]:.3f} to {edges[index + 1]:.3f}",
             number(confidence, 3),
             number(observed, 3),
             interval(Measured(observed, low, high), 3) or MISSING,
-            PRIVATE if diagram.count is None else number(counts[place], 0),
+            PRIVATE if diagram.count is None else number(counts[index], 0),
         )
 
 
 def verdict_on(before: Measured | None, after: Measured | None, change: Measured | None, better: Direction) -> Verdict:
-    """Judge a change; where intervals are known it must stand clear of them."""
+    """Verdict on a change; where intervals are known, the interval of the difference must not contain zero."""
     difference, low, high = _difference(before, after, change)
     if math.isnan(difference):
         return Verdict("", "even")
@@ -181,12 +180,12 @@ def _difference(before: Measured | None, after: Measured | None, change: Measure
         return parts(change)
     first, first_low, first_high = parts(before)
     second, second_low, second_high = parts(after)
-    # disjoint intervals: stricter than a test of the difference, and all that two separate intervals allow
+    # disjoint intervals: stricter than a test of the difference, which two separate intervals do not allow
     return second - first, second_low - first_high, second_high - first_low
 
 
 def _row(row: MetricRow, decimals: int) -> PageRow:
-    judged = verdict_on(row.before, row.after, row.change, row.better)
+    verdict = verdict_on(row.before, row.after, row.change, row.better)
     difference = _difference(row.before, row.after, row.change)[0]
     return PageRow(
         row.name,
@@ -194,8 +193,8 @@ def _row(row: MetricRow, decimals: int) -> PageRow:
         _cell(row.before, decimals),
         _cell(row.after, decimals),
         PageCell(_signed(difference, decimals), interval(row.change, decimals)),
-        judged.words,
-        judged.tone,
+        verdict.words,
+        verdict.tone,
         _marks(row.before, row.after),
     )
 
@@ -218,12 +217,12 @@ def _signed(difference: float, decimals: int) -> str:
 
 def _marks(before: Measured | None, after: Measured | None) -> tuple[Mark, ...]:
     triples = {"before": parts(before), "after": parts(after)}
-    seen = [value for triple in triples.values() for value in triple if not math.isnan(value)]
-    if not seen or max(seen) <= min(seen):
+    shown = [value for triple in triples.values() for value in triple if not math.isnan(value)]
+    if not shown or max(shown) <= min(shown):
         return ()
-    least, span = min(seen), max(seen) - min(seen)
+    least, span = min(shown), max(shown) - min(shown)
 
-    def place(value: float) -> float | None:
+    def position(value: float) -> float | None:
         return None if math.isnan(value) else round(4 + 92 * (value - least) / span, 2)
 
-    return tuple(Mark(side, *map(place, triple)) for side, triple in triples.items() if not math.isnan(triple[0]))
+    return tuple(Mark(side, *map(position, triple)) for side, triple in triples.items() if not math.isnan(triple[0]))

@@ -1,4 +1,4 @@
-"""What a page and its plots are made of: small frozen values that know nothing of tables, runs or files."""
+"""The values that pages and plots are made of; they do not depend on tables, runs or files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedcalib.types import Floats
 
 Number: TypeAlias = float | None  # None and NaN both mean: there is no value to show
 Numbers: TypeAlias = Sequence[Number] | Floats
-_BEYOND = 1e15
+_MAX_SHOWN = 1e15
 
 
 @final
 @dataclass(frozen=True)
 class Public:
-    """A count that everyone knew beforehand, so that showing it says nothing about the data."""
+    """A count that was public before the run, so that showing it reveals nothing about the data."""
 
     value: int
 
@@ -39,7 +39,7 @@ class MetricRow:
     before: Measured | None = None
     after: Measured | None = None
     better: Direction = "lower"
-    note: str = ""  # one line that says what the metric means
+    note: str = ""  # what the metric means, in one line
     change: Measured | None = None
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class MetricRow:
 @final
 @dataclass(frozen=True)
 class SiteRow:
-    """One site's gap before and after; a site with too few records shows nothing else."""
+    """One site's gap before and after; for a site with too few records only its name may be shown."""
 
     site: str
     before: Measured | None = None
@@ -60,16 +60,16 @@ class SiteRow:
 
     @property
     def guarded(self) -> SiteRow:
-        """Give the row as it may be shown: a site with too few records keeps its name only."""
+        """The row as it may be shown: a site with too few records keeps its name only."""
         return SiteRow(self.site, too_few=True) if self.too_few else self
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Diagram:
-    """One reliability diagram: per bin the mean confidence, what was observed, its interval and the count.
+    """One reliability diagram: per bin the mean confidence, the observed rate, its interval and the count.
 
-    Bins without records hold None or NaN. Counts may be noisy (then say so) or None as a whole: not shown.
+    Bins without records have None or NaN. Counts may be noisy (`noisy` is then true), or None if they are not shown.
     """
 
     label: str
@@ -102,7 +102,7 @@ class PlotLine:
     y: Numbers
     low: Numbers | None = None
     high: Numbers | None = None
-    text: str = ""  # said beside the label, such as an area with its interval
+    text: str = ""  # shown beside the label, such as an area with its interval
 
     def __post_init__(self) -> None:
         for name in ("y", "low", "high"):
@@ -124,7 +124,7 @@ class TimePoint:
 @final
 @dataclass(frozen=True)
 class Contender:
-    """One method of a comparison with its value in each metric; the reference is what the others are held against."""
+    """One method of a comparison with its value in each metric; the others are compared with the reference."""
 
     name: str
     values: tuple[Measured | None, ...]
@@ -132,7 +132,7 @@ class Contender:
 
 
 def numbers(values: Numbers | None, size: int) -> Floats:
-    """Turn values into floats of that size, with NaN wherever there is nothing to show."""
+    """Values as an array of `size` floats, with NaN wherever there is nothing to show."""
     if values is None:
         return np.full(size, np.nan)
     column = np.array([known(value) for value in values], dtype=np.float64)
@@ -140,12 +140,12 @@ def numbers(values: Numbers | None, size: int) -> Floats:
 
 
 def known(value: Number) -> float:
-    """Give the number, or NaN where it is missing, not finite or beyond anything that can be measured."""
-    return float(value) if value is not None and abs(value) < _BEYOND else math.nan
+    """The number, or NaN if it is missing, not finite or implausibly large."""
+    return float(value) if value is not None and abs(value) < _MAX_SHOWN else math.nan
 
 
 def parts(measured: Measured | None) -> tuple[float, float, float]:
-    """Give value, low and high, NaN where missing; an interval the wrong way round is turned."""
+    """Value, low and high, with NaN where missing; ends in the wrong order are swapped."""
     if measured is None:
         return math.nan, math.nan, math.nan
     low, high = known(measured.low), known(measured.high)
