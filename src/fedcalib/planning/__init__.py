@@ -1,10 +1,8 @@
-"""Planning a study before anybody is asked: how many clients, how much noise, how fine a table.
+"""Planning a study before it is run: how many clients, which epsilon, how fine a table.
 
-Which tree of scores suits a privacy model.
-
-The figures that a study can be planned for, computed for many simulated tables at once.
-
-A study to be planned: predict its error, or find the clients or the epsilon that it needs.
+A `Study` predicts the error of a metric by simulating many tables of scores, and finds the clients or the epsilon that
+a target error needs. `suited_tree` is the tree of scores for a privacy model. Each metric that a study can be planned
+for is a `Figure`, which is computed for many simulated tables at once.
 """
 
 from __future__ import annotations
@@ -34,28 +32,39 @@ from fedcalib.privacy.secagg import SecAgg
 from fedcalib.queries.scores import TREE, ScoreTree
 from fedcalib.types import Floats
 
-_LOCAL: Final = ScoreTree(arity=2, height=8)
+_LOCAL_TREE: Final = ScoreTree(arity=2, height=8)
 
 
 def suited_tree(privacy: Privacy) -> ScoreTree:
-    """Give the tree to ask for under a model.
+    """The tree of scores to query under a privacy model.
 
-    Local reports are dealt out to levels, and a report about few cells is nearly exact: two children a cell and about
-    epsilon^(2/3) M^(1/3) leaves do best, which is 2^8 for a million records at epsilon 5. Otherwise four children a
-    cell and 4^5 leaves.
+    Under local privacy each record reports about one level, and a report about few cells is nearly exact: two children
+    per cell and about epsilon^(2/3) M^(1/3) leaves have the least error, which is 2^8 for a million records at epsilon
+    5. Otherwise the tree has four children per cell and 4^5 leaves.
+
+    Parameters
+    ----------
+    privacy
+        The privacy model.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.planning.suited_tree(fc.LocalDP(5.0)).leaves
+    256
     """
-    return _LOCAL if isinstance(privacy, LocalDP) else TREE
+    return _LOCAL_TREE if isinstance(privacy, LocalDP) else TREE
 
 
 class Figure(ABC):
-    """A figure of a binary classifier."""
+    """A metric of a binary classifier, computed from tables of scores."""
 
     @abstractmethod
     def values(self, table: ScoreTable, counts: Floats) -> Floats:
-        """Read the figure off simulated counts, (runs, 2, cells); `table` knows their noise."""
+        """Values of the metric, shape (runs,), from simulated counts, (runs, 2, cells), with the noise of `table`."""
 
     def truth(self, model: ScoreModel) -> float:
-        """Say what the figure is when everybody is asked and nothing is hidden."""
+        """The value for the whole population, without noise."""
         return _truth(self, model)
 
 
@@ -65,7 +74,6 @@ class Area(Figure):
     """The area under the ROC curve."""
 
     def values(self, table: ScoreTable, counts: Floats) -> Floats:
-        """Count pairs."""
         known = (counts.sum(axis=2) > np.maximum(DETECTION_Z * table.total_deviations[:2], 0.0)).all(axis=1)
         found = np.full(len(counts), np.nan)
         found[known] = one_step_area(counts[known], nonnegative_leaves(counts[known]))
@@ -75,22 +83,21 @@ class Area(Figure):
 @final
 @dataclass(frozen=True)
 class ThresholdRate(Figure):
-    """A ratio at a threshold: `part` and `whole` weigh (negatives below, above; positives below, above)."""
+    """A ratio at a threshold; `part` and `whole` are weights of (negatives below, above; positives below, above)."""
 
     part: tuple[float, float, float, float]
     whole: tuple[float, float, float, float]
     threshold: float = 0.5
 
     def values(self, table: ScoreTable, counts: Floats) -> Floats:
-        """Divide."""
         left, right = table.edges[:-1], table.edges[1:]
         above = np.clip((right - self.threshold) / (right - left), 0.0, 1.0)
         weights = [_by_side(weights, above) for weights in (self.part, self.whole)]
-        held = nonnegative_leaves(counts)
-        likely = table.smoothed(counts) if table.noise_dominates else held
-        part, whole = (likely.reshape(len(counts), -1) @ weight.reshape(-1) for weight in weights)
+        nonnegative = nonnegative_leaves(counts)
+        smooth = table.smoothed(counts) if table.noise_dominates else nonnegative
+        part, whole = (smooth.reshape(len(counts), -1) @ weight.reshape(-1) for weight in weights)
         floor = DETECTION_Z * float(np.sqrt(max(float(table.variance(weights[1][None])[0]), 0.0)))
-        known = held.reshape(len(counts), -1) @ weights[1].reshape(-1) > max(floor, 0.0)
+        known = nonnegative.reshape(len(counts), -1) @ weights[1].reshape(-1) > max(floor, 0.0)
         return np.where(known, np.clip(part / np.where(known, whole, 1.0), 0.0, 1.0), np.nan)
 
 
@@ -102,14 +109,13 @@ class CalibrationError(Figure):
     bins: int = 15
 
     def values(self, table: ScoreTable, counts: Floats) -> Floats:
-        """Add up absolute gaps, cleared of noise."""
         weights = gap_weights_of(table, self.bins)
         gaps = counts.reshape(len(counts), -1) @ weights.reshape(len(weights), -1).T
         noise = table.variance(weights)
         records = counts.sum(axis=(1, 2))
         known = records > max(DETECTION_Z * float(table.total_deviations[2]), 0.0)
-        cleared = debiased_absolute(gaps, noise).sum(axis=1)
-        return np.where(known, np.minimum(cleared / np.where(known, records, 1.0), 1.0), np.nan)
+        total = debiased_absolute(gaps, noise).sum(axis=1)
+        return np.where(known, np.minimum(total / np.where(known, records, 1.0), 1.0), np.nan)
 
 
 @lru_cache(maxsize=256)
@@ -129,7 +135,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
 
 
 def figure(name: str) -> Figure:
-    """Find a figure by its name."""
+    """The metric of a name."""
     known = [metric.name for metric in shown_in("planning")]
     if name not in known:
         raise InputError(f"Expected a metric among {', '.join(known)}, found {name!r}.")
@@ -142,12 +148,12 @@ def _by_side(weights: tuple[float, float, float, float], above: Floats) -> Float
 
 
 _RUNS: Final = 200
-_ROUGH: Final = 40
-_CLIENTS: Final = (50, 10**8)
-_EPSILONS: Final = (0.01, 50.0)
+_ROUGH_RUNS: Final = 40  # to choose a tree
+_CLIENT_RANGE: Final = (50, 10**8)
+_EPSILON_RANGE: Final = (0.01, 50.0)
 _TREES: Final = tuple(ScoreTree(arity, height) for arity, height in ((16, 1), (32, 1), (4, 3), (2, 8), (4, 4), (4, 5)))
-_STEPS: Final = 9
-_ALIKE: Final = 1.05
+_HALVINGS: Final = 9
+_EQUAL_ERROR_RATIO: Final = 1.05  # trees whose errors differ by less are taken as equally good
 
 Model = Callable[[float], Privacy]
 MODELS: Final[dict[str, Model]] = {
@@ -160,10 +166,26 @@ MODELS: Final[dict[str, Model]] = {
 @final
 @dataclass(frozen=True)
 class Forecast:
-    """What a study of so many clients at this epsilon would be off by, and with which tree.
+    """The predicted error of a study.
 
-    `error` is the root mean square of estimate minus truth over simulated runs, sampling included; `refused` is the
-    share of runs whose figure would drown in noise.
+    Parameters
+    ----------
+    clients
+        Number of clients, with one record each.
+    epsilon
+        Epsilon; None under secure aggregation, which has none.
+    tree
+        The tree of scores.
+    error
+        Root mean square error over simulated runs, sampling included.
+    refused
+        Fraction of runs in which noise leaves no value at all.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.planning.Study("auc").forecast(20_000, epsilon=1.0).enough
+    True
     """
 
     clients: int
@@ -174,14 +196,40 @@ class Forecast:
 
     @property
     def enough(self) -> bool:
-        """Say whether the figure would be given at all, nearly always."""
+        """Whether there is a value in at least 95% of runs."""
         return self.refused <= 0.05
 
 
 @final
 @dataclass(frozen=True)
 class Study:
-    """A figure to measure, under a privacy model, on scores like these; `tree` None lets the planner choose one."""
+    """A study to be planned: a metric, a privacy model, and the scores that are expected.
+
+    Parameters
+    ----------
+    metric
+        Name of the metric: "auc", "accuracy", "precision", "recall" or "ece".
+    privacy
+        Name of the privacy model: "secagg", "distributed" or "local".
+    scores
+        Model of the expected scores.
+    tree
+        The tree of scores; by default the finest among the best of a few.
+
+    Raises
+    ------
+    InputError
+        If the metric or the privacy model is unknown.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> study = fc.planning.Study("auc", "distributed", fc.planning.ScoreModel(positive_rate=0.1, auc=0.8))
+    >>> study.forecast(20_000, epsilon=1.0).error < 0.02
+    True
+    >>> study.forecast(2_000, epsilon=1.0).error > study.forecast(20_000, epsilon=1.0).error
+    True
+    """
 
     metric: str
     privacy: str = "distributed"
@@ -194,34 +242,40 @@ class Study:
             raise InputError(f"Expected a privacy model among {', '.join(MODELS)}, found {self.privacy!r}.")
 
     def forecast(self, clients: int, epsilon: float | None = None) -> Forecast:
-        """Predict the error of a study of this size."""
+        """The predicted error of a study with this number of clients and this epsilon.
+
+        Raises
+        ------
+        InputError
+            If there is no client, or an epsilon is needed and missing.
+        """
         if clients < 1:
             raise InputError(f"Expected at least one client, found {clients}.")
         checked = self._epsilon(epsilon)
         return _forecast(self, self._tried(clients, checked).tree, clients, checked, _RUNS)
 
     def clients_for(self, target: float, epsilon: float | None = None) -> Forecast:
-        """Find the fewest clients that reach a target error; the largest study tried where none does."""
-        few, many = (float(np.log(end)) for end in _CLIENTS)
+        """Forecast of the smallest study that reaches a target error, or of the largest one tried if none does."""
+        few, many = (float(np.log(end)) for end in _CLIENT_RANGE)
         checked = self._epsilon(epsilon)
         return _least(target, few, many, lambda size, study: study._tried(round(float(np.exp(size))), checked), self)
 
     def epsilon_for(self, target: float, clients: int) -> Forecast:
-        """Find the least epsilon that reaches a target error; the largest tried where none does."""
+        """Forecast at the least epsilon that reaches a target error, or at the largest one tried if none does."""
         if self.privacy == "secagg":
-            raise InputError("Secure aggregation has no epsilon to solve for; give the clients or leave them out.")
-        low, high = (float(np.log(end)) for end in _EPSILONS)
+            raise InputError("Secure aggregation has no epsilon to solve for; state the clients or leave them out.")
+        low, high = (float(np.log(end)) for end in _EPSILON_RANGE)
         return _least(target, low, high, lambda size, study: study._tried(clients, float(np.exp(size))), self)
 
     def _tried(self, clients: int, epsilon: float | None) -> Forecast:
-        """Forecast with the tree that was given, or roughly with each of a few."""
+        """Forecast with the study's tree, or a rough one with the best of a few trees."""
         if self.tree is not None:
             return _forecast(self, self.tree, clients, epsilon, _RUNS)
-        rough = [_forecast(self, tree, clients, epsilon, _ROUGH) for tree in _TREES]
+        rough = [_forecast(self, tree, clients, epsilon, _ROUGH_RUNS) for tree in _TREES]
         answered = [one for one in rough if one.enough] or rough
         least = min(one.error if one.error == one.error else np.inf for one in answered)
-        # of trees that do about equally well the finest: it leaves the least to the shape of the scores
-        return next((one for one in reversed(answered) if one.error <= _ALIKE * least), answered[0])
+        # of trees with about equal errors the finest: its error depends least on the shape of the scores
+        return next((one for one in reversed(answered) if one.error <= _EQUAL_ERROR_RATIO * least), answered[0])
 
     def _epsilon(self, epsilon: float | None) -> float | None:
         if self.privacy == "secagg":
@@ -236,20 +290,20 @@ def _forecast(study: Study, tree: ScoreTree, clients: int, epsilon: float | None
     privacy = MODELS[study.privacy](1.0 if epsilon is None else epsilon)
     wanted = figure(study.metric)
     values = wanted.values(*simulated_tables(study.scores, tree, privacy, clients, runs=runs))
-    off = values[~np.isnan(values)] - wanted.truth(study.scores)
-    error = float(np.sqrt(np.mean(off**2))) if off.size else float("nan")
+    errors = values[~np.isnan(values)] - wanted.truth(study.scores)
+    error = float(np.sqrt(np.mean(errors**2))) if errors.size else float("nan")
     return Forecast(clients, epsilon, tree, error, float(np.isnan(values).mean()))
 
 
 def _least(target: float, low: float, high: float, try_: Callable[[float, Study], Forecast], study: Study) -> Forecast:
-    """Bisect on a logarithmic scale for the least size that reaches the target: first roughly, then with one tree."""
+    """Forecast at the least size that reaches the target: bisection of its logarithm, roughly, then with one tree."""
     if not target > 0:
         raise InputError(f"Expected a target error above 0, found {target}.")
     low, high = _bisected(target, low, high, lambda size: try_(size, study))
-    closer = replace(study, tree=try_(high, study).tree)
-    wide = max(high - low, 0.5)
-    low, high = _bisected(target, low - wide, high + wide, lambda size: try_(size, closer))
-    return try_(high, closer)
+    fixed = replace(study, tree=try_(high, study).tree)
+    margin = max(high - low, 0.5)
+    low, high = _bisected(target, low - margin, high + margin, lambda size: try_(size, fixed))
+    return try_(high, fixed)
 
 
 def _bisected(target: float, low: float, high: float, try_: Callable[[float], Forecast]) -> tuple[float, float]:
@@ -257,4 +311,4 @@ def _bisected(target: float, low: float, high: float, try_: Callable[[float], Fo
         found = try_(size)
         return found.enough and found.error <= target
 
-    return bisected(reached, low, high, _STEPS)
+    return bisected(reached, low, high, _HALVINGS)
