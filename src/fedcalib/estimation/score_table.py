@@ -18,7 +18,7 @@ from fedcalib.estimation.trees import covariance, nonnegative_leaves
 from fedcalib.types import Floats
 
 NEGATIVE, POSITIVE = 0, 1
-DETECTION_Z: Final = 3.0  # a sum below this many standard deviations of its noise cannot be told from zero
+DETECTION_Z: Final = 3.0  # a sum below this many standard deviations of its noise does not differ from zero clearly
 MIN_RECORDS: Final = 0.5  # less is no record at all, but for rounding
 
 

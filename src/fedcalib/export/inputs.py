@@ -25,6 +25,12 @@ class Input(ABC):
     ----------
     single
         Whether input and output are declared in single precision; computations are in double precision anyway.
+
+    Examples
+    --------
+    >>> from fedcalib.export import Logits, Probabilities, Score
+    >>> [takes.name for takes in (Probabilities, Logits, Score)]
+    ['probabilities', 'logits', 'score']
     """
 
     single: bool = False

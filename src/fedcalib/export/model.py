@@ -151,6 +151,12 @@ class Exported:
         Number of classes; None if the model takes any.
     parity
         The largest differences that were found.
+
+    Examples
+    --------
+    >>> from fedcalib.export.model import Exported, Parity
+    >>> Exported(b"", 18, "score", 2, Parity(100, 1e-16, 1e-12)).parity.ordinary
+    1e-16
     """
 
     model: bytes

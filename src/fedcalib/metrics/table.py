@@ -124,5 +124,5 @@ METRICS: Final = (AUC, ACCURACY, PRECISION, RECALL, CWECE, ECE, NLL, BRIER)
 
 
 def shown_in(report: Report) -> tuple[Metric, ...]:
-    """List the metrics that a report shows, in the order of the table."""
+    """The metrics that a report shows, in the order of the table."""
     return tuple(metric for metric in METRICS if report in metric.reports)

@@ -198,12 +198,12 @@ class _DrawnBins:
 
     def in_words(self) -> str:
         gap = np.abs(self.confidence - self.observed)
-        said = f"{self.label}: {self.ece_text}" if self.ece_text else self.label
+        name = f"{self.label}: {self.ece_text}" if self.ece_text else self.label
         if not np.isfinite(gap).any():
-            return f"{said}; no bin to show."
+            return f"{name}; no bin to show."
         worst = int(np.nanargmax(gap))
         return (
-            f"{said}; the largest gap is at a predicted probability of {self.confidence[worst]:.2f}, "
+            f"{name}; the largest gap is at a predicted probability of {self.confidence[worst]:.2f}, "
             f"where the share observed is {self.observed[worst]:.2f}."
         )
 
@@ -249,9 +249,9 @@ def _counts(axes: Any, bins: _DrawnBins, colour: str) -> None:
 
 
 def _reading(shown: list[_DrawnBins]) -> str:
-    said = ["On the dashed line, what is predicted is what happens; the shading is the gap."]
+    sentences = ["On the dashed line, what is predicted is what happens; the shading is the gap."]
     if any(np.isfinite(bins.low).any() for bins in shown):
-        said.append("Whiskers: intervals.")
+        sentences.append("Whiskers: intervals.")
     if any(bins.noisy for bins in shown):
-        said.append("Counts carry privacy noise.")
-    return " ".join(said)
+        sentences.append("Counts carry privacy noise.")
+    return " ".join(sentences)

@@ -83,12 +83,12 @@ def _best(values: Sequence[float], better: Direction) -> float:
 
 
 def _in_words(rows: Sequence[Contender], metrics: Mapping[str, Direction]) -> str:
-    said = (
+    texts = (
         f"{short(row.name)}: "
         + ", ".join(f"{name} {with_interval(value)}" for name, value in zip(metrics, row.values, strict=True))
         for row in rows
     )
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."
 
 
 def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: str = "Site by site") -> Picture:
@@ -139,8 +139,10 @@ def _key(axes: Any) -> None:
 def _site_in_words(row: SiteRow) -> str:
     if row.too_few:
         return f"{short(row.site)}: {TOO_FEW}"
-    said = [f"{with_interval(value)} {when}" for value, when in ((row.before, "before"), (row.after, "after")) if value]
-    return f"{short(row.site)}: {', '.join(said) or 'nothing'}"
+    texts = [
+        f"{with_interval(value)} {when}" for value, when in ((row.before, "before"), (row.after, "after")) if value
+    ]
+    return f"{short(row.site)}: {', '.join(texts) or 'nothing'}"
 
 
 _LETTERS_BELOW_AXIS = 95
@@ -206,5 +208,5 @@ def _ticks(axes: Any, windows: Sequence[TimePoint]) -> None:
 
 
 def _timeline_in_words(windows: Sequence[TimePoint], name: str) -> str:
-    said = "; ".join(f"{short(w.label)}: {number(parts(w.value)[0])}{', alarm' if w.alarm else ''}" for w in windows)
-    return f"{short(name, 50)} by window: {said or 'nothing'}."
+    texts = "; ".join(f"{short(w.label)}: {number(parts(w.value)[0])}{', alarm' if w.alarm else ''}" for w in windows)
+    return f"{short(name, 50)} by window: {texts or 'nothing'}."

@@ -17,7 +17,14 @@ Update = Callable[[Floats, Floats], None]  # (weights, gradient): changes the we
 
 
 class Optimiser(ABC):
-    """How weights are updated by a gradient."""
+    """How weights are updated by a gradient.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> isinstance(fc.training.SGD(rate=0.1), fc.training.Optimiser)
+    True
+    """
 
     @abstractmethod
     def begin(self, size: int) -> Update:
