@@ -110,7 +110,7 @@ def unlock(file: BinaryIO) -> None:
 
 @contextmanager
 def locked(path: Path, busy: str | None = None) -> Iterator[None]:
-    """Hold the lock of a private file during a block.
+    """Lock a private file for the duration of a block.
 
     Where another process holds it, wait; or raise an `InputError` that says `busy`, where that is given.
     """

@@ -337,7 +337,7 @@ class RecordQuery(Query):
                 yield coordinates(self.rows(records), owner, last - first, self.size)
 
     def _at_once(self, records: Records) -> int:
-        """Number of records whose rows may be written out at a time: fewer, the more cells a row touches."""
+        """Number of records whose rows may be written out at a time: fewer, the more cells each row touches."""
         width = self.rows(records.take(slice(0, 1))).width if len(records) else 1
         return max(1, min(4 * CHUNK, _MAX_ENTRIES // max(1, width)))
 

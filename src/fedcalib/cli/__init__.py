@@ -1,4 +1,4 @@
-"""The command line, one file a command.
+"""The command line, one file per command.
 
 Exit codes: 0 fine, 1 a bug of ours, 2 wrong usage or bad input, 3 a budget refused, 4 a privacy model, a policy or a
 cohort refused, 130 interrupted.

@@ -40,7 +40,7 @@ def show(
     format_: options.Shape = options.Format.TEXT,
     debug: options.Debug = False,
 ) -> None:
-    """Say what every account has spent, and what is left."""
+    """Show what every account has spent, and what is left."""
     from fedcalib.accounting.ledger import Ledger
 
     ledger = Ledger(file)

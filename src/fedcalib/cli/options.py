@@ -29,7 +29,7 @@ class Format(StrEnum):
 
 
 Files: TypeAlias = Annotated[
-    list[str], Argument(help="CSV, Parquet or NPZ files: one with a site column, or one a site.", show_default=False)
+    list[str], Argument(help="CSV, Parquet or NPZ files: one with a site column, or one per site.", show_default=False)
 ]
 Label: TypeAlias = Annotated[str, Option(help="Column of the true classes, numbered from 0.", rich_help_panel=_DATA)]
 Site: TypeAlias = Annotated[

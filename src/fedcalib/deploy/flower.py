@@ -46,7 +46,7 @@ class FlowerTransport(Transport):
         return tuple(str(node) for node in sorted(self.grid.get_node_ids()))
 
     def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
-        """Send one message a node and look for replies until all are there or time is up."""
+        """Send one message per node and collect replies until all are there or time is up."""
         deadline = time.monotonic() + timeout
         waiting = self._send(action, texts, timeout)
         replies: dict[str, str] = {}

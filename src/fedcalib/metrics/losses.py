@@ -41,12 +41,7 @@ def accuracy(probs: Any, labels: Any) -> float:
 def nll(probs: Any, labels: Any) -> float:
     """Log loss: the mean negative log-likelihood of the true class, in nats.
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
+    The parameters are those of `accuracy`.
 
     Examples
     --------
@@ -60,12 +55,7 @@ def nll(probs: Any, labels: Any) -> float:
 def brier(probs: Any, labels: Any) -> float:
     """Brier score: the mean squared error of the probabilities, summed over classes, from 0 to 2.
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
+    The parameters are those of `accuracy`.
 
     Examples
     --------
@@ -100,12 +90,7 @@ def binary_nll(scores: Any, labels: Any) -> float:
 def binary_brier(scores: Any, labels: Any) -> float:
     """Brier score of a binary score: its mean squared error, from 0 to 1; half of `brier` of both classes.
 
-    Parameters
-    ----------
-    scores
-        Probabilities of class 1, shape (n,).
-    labels
-        0 or 1, shape (n,).
+    The parameters are those of `binary_nll`.
 
     Examples
     --------
@@ -143,14 +128,7 @@ def accuracy_interval(probs: Any, labels: Any, level: float = 0.95) -> Interval:
 def nll_interval(probs: Any, labels: Any, level: float = 0.95) -> Interval:
     """Confidence interval for the log loss.
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
-    level
-        Confidence level.
+    The parameters are those of `accuracy_interval`.
 
     Examples
     --------
@@ -165,14 +143,7 @@ def nll_interval(probs: Any, labels: Any, level: float = 0.95) -> Interval:
 def brier_interval(probs: Any, labels: Any, level: float = 0.95) -> Interval:
     """Confidence interval for the Brier score.
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
-    level
-        Confidence level.
+    The parameters are those of `accuracy_interval`.
 
     Examples
     --------

@@ -276,14 +276,7 @@ def classwise_ece(probs: Any, labels: Any, bins: int = BINS) -> float:
 
     Some authors sum over classes instead. A class without records counts too: all that is predicted for it is error.
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
-    bins
-        Number of bins of equal width.
+    The parameters are those of `ece`.
 
     Examples
     --------
@@ -327,14 +320,7 @@ def binary_ece(scores: Any, labels: Any, bins: int = BINS) -> float:
 def debiased_squared_ece(probs: Any, labels: Any, bins: int = BINS) -> float:
     """Squared calibration error of the top label, corrected for bias; it may be negative.
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
-    bins
-        Number of bins of equal width.
+    The parameters are those of `ece`.
 
     Examples
     --------
@@ -349,14 +335,7 @@ def debiased_squared_ece(probs: Any, labels: Any, bins: int = BINS) -> float:
 def debiased_squared_classwise_ece(probs: Any, labels: Any, bins: int = BINS) -> float:
     """Squared calibration error of each class against the rest, averaged over classes, corrected for bias.
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
-    bins
-        Number of bins of equal width.
+    The parameters are those of `ece`.
 
     Examples
     --------
@@ -371,14 +350,7 @@ def debiased_squared_classwise_ece(probs: Any, labels: Any, bins: int = BINS) ->
 def debiased_squared_binary_ece(scores: Any, labels: Any, bins: int = BINS) -> float:
     """Squared calibration error of a binary score, corrected for bias; it may be negative.
 
-    Parameters
-    ----------
-    scores
-        Probabilities of class 1, shape (n,).
-    labels
-        0 or 1, shape (n,).
-    bins
-        Number of bins of equal width.
+    The parameters are those of `binary_ece`.
 
     Examples
     --------

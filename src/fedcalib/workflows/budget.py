@@ -1,6 +1,6 @@
 """How one budget covers a calibration and the two measurements around it.
 
-Held-out records are others than the fitted ones: a coin a record says which, and removing one record moves no other. So
+Held-out records are not the fitted ones: one coin per record decides, and removing one record moves no other. So
 where the unit is a record, calibration and measurement compose in parallel: a record pays for the one or for the other,
 each may use the whole budget, and the total is the larger of the two. Where the unit is a client, it holds records of
 both kinds, so they add up and share the budget half and half. Test files of their own may describe the same people as

@@ -125,7 +125,7 @@ def missing(report: MetricsReport, classes: int) -> tuple[str, ...]:
 
 
 def metrics_table(title: str, columns: Mapping[str, dict[str, Any] | None]) -> TextTable:
-    """Lay metrics out, one a row."""
+    """Metrics as a table, one per row."""
     shown = {name: values for name, values in columns.items() if values is not None}
     rows = tuple((metric.name, *(_said(values[metric.name]) for values in shown.values())) for metric in headline())
     return TextTable(title, ("metric", *shown), rows if shown else ())
@@ -148,7 +148,7 @@ def _said(measured: Mapping[str, float | None] | None) -> str:
 
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> TextTable:
-    """Lay facts out, one a row; what is unknown is left out."""
+    """Facts as a table, one per row; what is unknown is left out."""
     return TextTable(title, ("", ""), tuple((name, str(value)) for name, value in facts.items() if value is not None))
 
 

@@ -301,7 +301,7 @@ def _shown(site: str, report: MetricsReport) -> SiteMetrics:
 
 
 def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None, ClientErrors | None]:
-    """Tell the metrics from the curves and from clients' own errors, where these were asked too."""
+    """The metrics, and the curves and the clients' own errors where these were queried too."""
     parts = artifact if isinstance(artifact, tuple) else (artifact,)
     curves = next((part for part in parts if isinstance(part, Curves)), None)
     return parts[0], curves, next((part for part in parts if isinstance(part, ClientErrors)), None)

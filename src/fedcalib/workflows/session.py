@@ -52,7 +52,7 @@ class State:
         return int(np.random.SeedSequence(words).generate_state(2, np.uint64)[0])
 
     def split(self, federation: Federation, share: float) -> tuple[Federation, Federation]:
-        """Hold records out by a coin each, so that removing one record moves no other to the other side."""
+        """Split by one coin per record, so that removing a record moves no other to the other side."""
         if not 0 < share < 1:
             raise InputError(f"Expected a share between 0 and 1 with --holdout (0 for no measurement), found {share}.")
         held = np.random.default_rng(self.derived("holdout")).random(len(federation.records)) < share
