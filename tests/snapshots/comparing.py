@@ -50,6 +50,7 @@ def arithmetic() -> str:
         np.power(np.abs(values), 0.3),
         np.einsum("ij,ij->j", values, values),
     ]
+    found += [np.array(sum(values.ravel().tolist()))]  # from Python 3.12 on, the sum of floats is compensated
     return sha256(b"".join(one.tobytes() for one in found)).hexdigest()[:16]
 
 

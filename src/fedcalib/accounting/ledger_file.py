@@ -128,8 +128,12 @@ def _entry(path: Path, row: tuple[object, ...]) -> LedgerEntry:
 
 
 def _connect(path: Path, patience: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", patience, isolation_level=None, uri=True)
-    connection.execute("PRAGMA synchronous = EXTRA")  # also the directory, so that no old journal is replayed
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", timeout=patience, isolation_level=None, uri=True)
+    try:
+        connection.execute("PRAGMA synchronous = EXTRA")  # also the directory, so that no old journal is replayed
+    except BaseException:
+        connection.close()  # a file that is no database
+        raise
     return connection
 
 
