@@ -32,11 +32,29 @@ class FedcalibError(Exception):
 
 
 class InputError(FedcalibError):
-    """Data, a file or an option is not what was expected."""
+    """Data, a file or an option is not what was expected.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.Records.of_scores([0.2, 1.7], labels=[0, 1])
+    Traceback (most recent call last):
+        ...
+    fedcalib.errors.InputError: Expected probabilities between 0 and 1, found -0.7 to 1.7; ...
+    """
 
 
 class RefusedError(FedcalibError):
-    """A privacy model cannot serve a query; the message is the reason."""
+    """A privacy model cannot serve a query; the message is the reason.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.run(fc.FedTemp(), fc.InProcess(fc.Federation.simulated()), fc.LocalDP(epsilon=1.0))
+    Traceback (most recent call last):
+        ...
+    fedcalib.errors.RefusedError: ...
+    """
 
 
 class PlanError(FedcalibError):

@@ -109,14 +109,37 @@ class Progress:
 @final
 @dataclass(frozen=True, eq=False)
 class Result(Generic[T]):
-    """An artifact, what it cost, and how it came about."""
+    """The artifact of a run, what it spent, and how it came about.
+
+    Parameters
+    ----------
+    artifact
+        What the method returned.
+    privacy
+        What the run spent, on whom, and who has to be trusted for it.
+    plan
+        The queries that were sent.
+    cohort
+        How many clients a step expected.
+    transcript
+        Every query and answer.
+    bytes_per_client
+        Bytes that one client sends in answer to all queries, eight per number.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> result = fc.run(fc.FedBin(), fc.InProcess(fc.Federation.simulated(classes=3)), fc.DistributedDP(epsilon=1.0))
+    >>> type(result.artifact).__name__, result.privacy.epsilon, result.bytes_per_client
+    ('Steps', 1.0, 720)
+    """
 
     artifact: T
     privacy: Spending
     plan: Plan
     cohort: Cohort
     transcript: Transcript
-    bytes_per_client: int  # what one client sends in answer to all queries, eight bytes per number
+    bytes_per_client: int
 
 
 @final
@@ -124,7 +147,15 @@ class Result(Generic[T]):
 class Agreement(Generic[T]):
     """A method, its clients and its privacy: all that is fixed before anything is sent.
 
-    It is made once and can be run many times.
+    It is made once and can be run many times; a dry run only makes it.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> schema = fc.Schema(classes=3, clients=10)
+    >>> agreed = fc.loop.Agreement.of(fc.FedBin(), fc.DistributedDP(epsilon=1.0), fc.Everyone(), schema)
+    >>> agreed.cost()
+    {'bytes_per_client': 720, 'epsilon': 1.0, 'delta': 0.0, 'unit': 'record'}
     """
 
     method: Method[T]
@@ -166,14 +197,13 @@ class Agreement(Generic[T]):
 
     def to_json(self) -> dict[str, Any]:
         """The cost, and every query with its blocks and their bounds, as plain data."""
-        asked = zip(self.plan.queries, self._widths, strict=True)
         queries = [
             {
                 "query": type(query).__name__,
                 "numbers": width,
                 "blocks": [_block(name, block) for name, block in query.blocks.items()],
             }
-            for query, width in asked
+            for query, width in zip(self.plan.queries, self._widths, strict=True)
         ]
         return {**self.cost(), "queries": queries}
 

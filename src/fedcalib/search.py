@@ -39,6 +39,12 @@ class SearchResult:
         The point that was found.
     at_end
         Whether the search never left an end of its bracket: then the true point may lie beyond.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.search.SearchResult(place=2.9, at_end=True).within(0.5, 3.0)
+    3.0
     """
 
     place: float
@@ -52,7 +58,14 @@ class SearchResult:
 
 
 class RootSearch(ABC):
-    """Finds where an increasing function crosses zero, or flags that it does not do so in the bracket."""
+    """Finds where an increasing function crosses zero, or flags that it does not do so in the bracket.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> issubclass(fc.search.Bisection, fc.search.RootSearch)
+    True
+    """
 
     @abstractmethod
     def root(self, probe: Probe, low: float, high: float) -> Flow[SearchResult]:
@@ -60,7 +73,14 @@ class RootSearch(ABC):
 
 
 class MinimumSearch(ABC):
-    """Finds where a function is smallest, and flags an end of the bracket that it never left."""
+    """Finds where a function is smallest, and flags an end of the bracket that it never left.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> issubclass(fc.search.GoldenSection, fc.search.MinimumSearch)
+    True
+    """
 
     @abstractmethod
     def minimum(self, probe: Probe, low: float, high: float) -> Flow[SearchResult]:

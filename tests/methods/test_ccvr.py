@@ -33,7 +33,7 @@ def blobs(n: int = 400, classes: int = 3, features: int = 5, seed: int = 0) -> f
 
 
 def splits(records: fc.Records) -> list[fc.Federation]:
-    """One client, five, skewed ones, and one a record."""
+    """One client, five, skewed ones, and one per record."""
     return [
         fc.Federation.of([records]),
         fc.Federation.iid(records, 5, 1),

@@ -1,4 +1,4 @@
-"""A million and a half real flights, one a client."""
+"""A million and a half real flights, one per client."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from fedcalib.types import Bools, Floats
 class LabelHistograms:
     """Positives and negatives by class and bin, summed over rounds, negative where noise made them so."""
 
-    positives: Floats  # (asked classes, bins)
-    negatives: Floats  # (asked classes, bins)
+    positives: Floats  # (step functions, bins)
+    negatives: Floats  # (step functions, bins)
     variance: float  # of the noise on a cell of positives, accumulated over rounds
     seen: float  # fraction of all clients that was counted, 1 at most
 
@@ -118,7 +118,7 @@ class Doubting(Weighting):
 
 
 def _one_sided(counts: LabelHistograms) -> Bools:
-    """Classes that exact counts give no evidence about, shape (asked classes, 1), if there are any records."""
+    """Classes that exact counts give no evidence about, shape (step functions, 1), if there are any records."""
     positives, negatives = counts.positives.sum(axis=1), counts.negatives.sum(axis=1)
     exact = (positives + negatives > 0) & (counts.variance == 0)
     return np.asarray(exact & (np.minimum(positives, negatives) <= 0))[:, None]

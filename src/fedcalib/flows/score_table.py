@@ -80,7 +80,7 @@ class ScoreCalibration(Method[Calibrator]):
 
     @property
     @abstractmethod
-    def asked(self) -> ScoreTree:
+    def tree(self) -> ScoreTree:
         """The tree to request."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class ScoreCalibration(Method[Calibrator]):
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         two_classes(schema)
-        return self.fit((yield from score_table(self.asked)))
+        return self.fit((yield from score_table(self.tree)))
 
 
 def steadied(table: ScoreTable) -> ScoreTable:

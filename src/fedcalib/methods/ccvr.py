@@ -92,6 +92,14 @@ class Retrained(HeadFit):
         Descend along directions in which the virtual features vary alike, which converges in as many epochs. Without it
         the descent is along the features themselves, as published, and stops far from the optimum where variances
         differ much.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fit = fc.methods.Retrained(samples=100, epochs=5)
+    >>> method = fc.methods.CCVR(fit=fit, representation=fc.artifacts.Representation(column=None))
+    >>> fc.run(method, fc.InProcess(fc.Federation.simulated(classes=3)), fc.SecAgg()).artifact.matrix.shape
+    (3, 3)
     """
 
     samples: int = 1000
@@ -152,7 +160,19 @@ class Retrained(HeadFit):
 @final
 @dataclass(frozen=True)
 class ClosedForm(HeadFit):
-    """The head that is optimal for Gaussians with one common covariance; nothing is sampled or trained."""
+    """The head that is optimal for Gaussians with one common covariance; nothing is sampled or trained.
+
+    Parameters
+    ----------
+    balanced
+        Give all classes the same prior.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.methods.CCVR(fit=fc.methods.ClosedForm()).fit.balanced
+    False
+    """
 
     balanced: bool = False
 

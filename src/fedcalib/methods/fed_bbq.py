@@ -77,21 +77,21 @@ class FedBBQ(Method[Calibrator]):
 
 
 def averaged_binnings(counts: LabelHistograms, coarsest: int, strength: float, axis: Axis = EVEN) -> Floats:
-    """Steps of all dyadic resolutions, averaged by their score, shape (asked classes, finest bins)."""
+    """Steps of all dyadic resolutions, averaged by their score, shape (step functions, finest bins)."""
     scores, steps = [], []
     for level in range(coarsest, counts.bins.bit_length()):
         bins = 1 << level
         score, step = _binning(counts.merged(bins), strength, axis)
         scores.append(score)
         steps.append(np.repeat(step, counts.bins // bins, axis=1))
-    weights = np.exp(np.array(scores) - np.max(scores, axis=0))  # (levels, asked classes)
+    weights = np.exp(np.array(scores) - np.max(scores, axis=0))  # (levels, step functions)
     weights /= weights.sum(axis=0)
     averaged: Floats = np.einsum("lc,lcb->cb", weights, np.array(steps))
     return averaged
 
 
 def _binning(counts: LabelHistograms, strength: float, axis: Axis) -> tuple[Floats, Floats]:
-    """The marginal likelihood of one resolution, shape (asked classes,), and its posterior means."""
+    """The marginal likelihood of one resolution, shape (step functions,), and its posterior means."""
     from scipy.special import gammaln
 
     hits, misses = np.maximum(counts.positives, 0.0), np.maximum(counts.negatives, 0.0)  # after merging, never before

@@ -103,10 +103,6 @@ class BetaScaling(ScoreCalibration):
     def __post_init__(self) -> None:
         check_buckets(self.buckets)
 
-    @property
-    def asked(self) -> ScoreTree:
-        return self.tree
-
     def fit(self, table: ScoreTable) -> Beta:
         buckets = Buckets.even(table, self.buckets)
         score = np.clip(buckets.score, 1e-6, 1 - 1e-6)

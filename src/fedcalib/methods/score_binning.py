@@ -73,10 +73,6 @@ class QuantileBinning(ScoreCalibration):
         if not self.smoothing >= 0:
             raise InputError(f"Expected smoothing of at least 0, found {self.smoothing}.")
 
-    @property
-    def asked(self) -> ScoreTree:
-        return self.tree
-
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         two_classes(schema)
         if self.recount == 0 or self.buckets is None:
@@ -130,10 +126,6 @@ class IsotonicBuckets(ScoreCalibration):
     def __post_init__(self) -> None:
         check_buckets(self.buckets)
 
-    @property
-    def asked(self) -> ScoreTree:
-        return self.tree
-
     def fit(self, table: ScoreTable) -> EdgeSteps:
         count = chosen_buckets(self.buckets, table) * (2 if self.buckets is None else 1)
         buckets = Buckets.even(steadied(table), count)
@@ -178,10 +170,6 @@ class BinaryBBQ(ScoreCalibration):
     def __post_init__(self) -> None:
         if not 1 <= self.levels <= 12:
             raise InputError(f"Expected 1 to 12 levels, found {self.levels}.")
-
-    @property
-    def asked(self) -> ScoreTree:
-        return self.tree
 
     def fit(self, table: ScoreTable) -> EdgeSteps:
         finest = Buckets.even(table, 2**self.levels)

@@ -47,20 +47,20 @@ class LabelHistogram(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """One block per asked class, shape (of the class or not, bin); two blocks where there are two clips."""
-        asked = range(self.classes - step_functions(self.classes), self.classes)
+        """One block per step function, shape (of the class or not, bin); two blocks where there are two clips."""
+        labels = range(self.classes - step_functions(self.classes), self.classes)
         if isinstance(self.clip, tuple):
             signs = zip("+-", self.clip, strict=True)
             halves = {sign: Block((self.bins,), integral=True, one_hot=True, clip=clip) for sign, clip in signs}
-            return {f"{label}{sign}": half for label in asked for sign, half in halves.items()}
+            return {f"{label}{sign}": half for label in labels for sign, half in halves.items()}
         block = Block((2, self.bins), integral=True, one_hot=True, clip=self.clip)
-        return {str(label): block for label in asked}
+        return {str(label): block for label in labels}
 
     def rows(self, records: Records) -> Rows:
-        asked = np.arange(self.classes - step_functions(self.classes), self.classes)
-        cells = self.axis.cells(records.probs[:, asked[0] :], self.bins)
-        cells += 2 * self.bins * np.arange(len(asked))
-        cells[records.labels[:, None] != asked] += self.bins
+        labels = np.arange(self.classes - step_functions(self.classes), self.classes)
+        cells = self.axis.cells(records.probs[:, labels[0] :], self.bins)
+        cells += 2 * self.bins * np.arange(len(labels))
+        cells[records.labels[:, None] != labels] += self.bins
         return Rows(cells, None)
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
