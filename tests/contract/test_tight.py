@@ -44,7 +44,7 @@ def crowds(classes: int) -> list[fc.Records]:
 
 
 def contributions(query: fc.query.Query, classes: int) -> np.ndarray:
-    """What each extreme unit adds, (units, size); a question about calibrated records bounds what it wraps."""
+    """What each extreme unit adds, (units, size); a query about calibrated records bounds what it wraps."""
     if isinstance(query, Calibrated):
         return contributions(query.query, classes)
     if isinstance(query, ClientQuery):
@@ -61,7 +61,7 @@ ALONE = [  # what no method in the contract asks: it needs a column of its own, 
 ]
 
 
-def test_every_question_that_may_cross_the_wire_is_held_to_its_bound() -> None:
+def test_every_query_that_may_cross_the_wire_keeps_its_bound() -> None:
     tried = {kind for query in [*ALONE, *(query for _, query in QUERIES)] for kind in kinds(query)}
     types = {row.name: row.load() for row in registry.ROWS if row.wire}
     assert {name for name, kind in types.items() if issubclass(kind, fc.query.Query)} <= tried

@@ -118,7 +118,7 @@ def test_each_client_is_counted_once_in_the_histogram_of_norms():
     assert (together == one_by_one(mechanism, query, federation, fc.Simulated(0))).all()
 
 
-def test_questions_around_questions_cross_the_wire():
+def test_queries_around_queries_cross_the_wire():
     for query in (Clipped(JOINED, 3.0), NormHistogram(JOINED, DEFAULT_EDGES, 0.1)):
         assert wire.loads(wire.dumps(query)) == query
 

@@ -23,7 +23,7 @@ GOLDEN = (sqrt(5) - 1) / 2
 
 
 def look(flow: object, function: Callable[[float], float]) -> tuple[SearchResult, list[int]]:
-    """Drive a search on a plain function; note how many places each message asks."""
+    """Drive a search on a plain function; note how many points each message has."""
     asked: list[int] = []
 
     def ask(places: tuple[float, ...]):

@@ -91,14 +91,14 @@ def test_composition_follows_public_facts() -> None:
 @pytest.mark.parametrize("typical", [20.0, None])
 @pytest.mark.parametrize("unit", ["client", "record"])
 @pytest.mark.parametrize("classes", [4, 40])
-def test_every_question_protects_the_unit_that_was_named(typical: float | None, unit: str, classes: int) -> None:
+def test_every_query_protects_the_unit_that_was_named(typical: float | None, unit: str, classes: int) -> None:
     method = fc.Auto(epsilon=1.0, unit=unit, typical_records=typical)
     assert fc.method.Plan.of(method, fc.Schema(classes, 2000)).unit == unit
 
 
 def test_votes_are_asked_as_they_are_and_sums_are_cut() -> None:
-    votes, shifts = fc.method.Plan.of(fc.Auto(epsilon=1.0), fc.Schema(4, 2000)).queries
-    assert isinstance(votes, TemperatureScores)
+    scores, shifts = fc.method.Plan.of(fc.Auto(epsilon=1.0), fc.Schema(4, 2000)).queries
+    assert isinstance(scores, TemperatureScores)
     assert isinstance(shifts, Clipped)
 
 
@@ -115,7 +115,7 @@ def _both(result: fc.Result[fc.Calibrator], records: fc.Records) -> tuple[np.nda
     return records.probs, result.artifact.of(records)
 
 
-def test_it_asks_nothing_where_noise_drowns_everything() -> None:
+def test_it_sends_no_query_where_noise_is_too_large() -> None:
     data = federation(4)
     result = fc.run(fc.Auto(), fc.InProcess(data), fc.UserGaussian(1.0, 1e-5))
     assert isinstance(result.artifact, fc.artifacts.Identity)
@@ -192,7 +192,7 @@ def test_label_shift_helps_a_skewed_client_and_absent_classes_stay_possible() ->
 
 def test_a_run_tells_it_what_it_may_spend() -> None:
     data = fc.Federation.dirichlet(federation(4, records=6000).records, 300, 0.3, seed=0)
-    told = {
+    adapted = {
         fc.UserGaussian(2.0, 1e-5): fc.Auto(2.0, "client"),
         fc.DistributedDP(2.0): fc.Auto(2.0, "record"),
         fc.SourceLaplace(2.0): fc.Auto(2.0, "record", "client"),
@@ -200,7 +200,7 @@ def test_a_run_tells_it_what_it_may_spend() -> None:
         fc.SecAgg(): fc.Auto(),
         fc.Open(): fc.Auto(),
     }
-    for model, method in told.items():
+    for model, method in adapted.items():
         assert model.adapt(fc.Auto()) == method
         quiet, loud = (
             fc.run(each, fc.InProcess(data), model, randomness=fc.Simulated(1)).artifact for each in (fc.Auto(), method)

@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 
 
 def literal(query: TemperatureScores, records: fc.Records) -> list[float]:
-    """A client's verdicts by the definition, a record and a class at a time."""
+    """A client's scores by the definition, one record and one class at a time."""
     found = []
     for inverse in query.inverses:
         total, spread = 0.0, 0.0
@@ -39,7 +39,7 @@ def literal(query: TemperatureScores, records: fc.Records) -> list[float]:
 
 
 @given(st.integers(0, 12), st.integers(2, 5), st.floats(0.1, 20.0), st.integers(0, 1000))
-def test_verdicts_are_what_they_are_said_to_be(records: int, classes: int, scale: float, seed: int) -> None:
+def test_scores_follow_their_definition(records: int, classes: int, scale: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     held = fc.Records.of_logits(scale * rng.normal(size=(records, classes)), rng.integers(classes, size=records))
     np.testing.assert_allclose(QUERY.term(held, RNG), literal(QUERY, held), atol=1e-9)
@@ -84,19 +84,22 @@ def test_at_equal_epsilon_it_errs_less_than_clipped_slopes(shared: Path) -> None
     archive = np.load(shared / "cifar10_logits" / "cifar10_logits.npz")
     records = fc.Records.of_logits(archive["vgg16_plambda_logp"].astype(float), archive["y"])
     best = pooled_optimum(records)
-    errors: dict[str, list[float]] = {"slopes": [], "verdicts": []}
+    errors: dict[str, list[float]] = {"gradients": [], "scores": []}
     for seed in range(12):
         rows = np.random.default_rng(seed).choice(len(records), 5000, replace=False)
         place = fc.InProcess(fc.Federation.dirichlet(records.take(rows), 100, 0.1, seed))
-        methods = {"slopes": fc.OneShotTemperature(lowest=0.7, breadth=1.0), "verdicts": fc.BoundedTemperature(doubt=0)}
+        methods = {
+            "gradients": fc.OneShotTemperature(lowest=0.7, breadth=1.0),
+            "scores": fc.BoundedTemperature(doubt=0),
+        }
         for name, method in methods.items():
             ran = fc.run(method, place, fc.UserGaussian(0.5, 1e-5), randomness=fc.Simulated(seed))
             errors[name].append(float(np.log(ran.artifact.temperature / best)))
-    slopes, verdicts = (float(np.sqrt(np.mean(np.square(errors[name])))) for name in ("slopes", "verdicts"))
-    assert verdicts < 0.8 * slopes
+    gradients, scores = (float(np.sqrt(np.mean(np.square(errors[name])))) for name in ("gradients", "scores"))
+    assert scores < 0.8 * gradients
 
 
-def test_a_verdict_in_doubt_changes_nothing_and_says_so() -> None:
+def test_a_score_within_noise_changes_nothing_and_warns() -> None:
     data = federation(4, clients=5, records=100)
     privacy = fc.UserGaussian(0.05, 1e-6)
     method = fc.BoundedTemperature(doubt=3.0)
@@ -105,8 +108,8 @@ def test_a_verdict_in_doubt_changes_nothing_and_says_so() -> None:
     assert any("noise" in artifact.warning for artifact in kept)
 
 
-def heard(turn: float, noise: float) -> Temperature:
-    """What the method makes of a clean vote that turns there, in the logarithm of 1 / T, known to be so noisy."""
+def estimated(turn: float, noise: float) -> Temperature:
+    """The method's result for exact scores that cross zero at `turn`, in ln(1 / T), with noise of this width."""
     flow = fc.BoundedTemperature().protocol(fc.Schema(4, 200))
     query = next(flow)
     sums = 200 * np.tanh((np.log(query.inverses) - turn) / 0.5)
@@ -118,12 +121,12 @@ def heard(turn: float, noise: float) -> Temperature:
 
 def test_a_call_for_a_sharper_model_has_to_stand_out_more() -> None:
     sharper, softer = (
-        [width for width in range(5, 200, 5) if heard(turn, width).temperature != 1.0] for turn in (0.2, -0.2)
+        [width for width in range(5, 200, 5) if estimated(turn, width).temperature != 1.0] for turn in (0.2, -0.2)
     )
-    assert softer == list(range(5, max(softer) + 1, 5))  # heard up to some noise, and not beyond
+    assert softer == list(range(5, max(softer) + 1, 5))  # found up to some noise, and not beyond
     assert 0 < 1.3 * max(sharper) < max(softer)
-    assert heard(0.2, 5).temperature < 0.9
-    assert heard(-0.2, 5).temperature > 1.1
+    assert estimated(0.2, 5).temperature < 0.9
+    assert estimated(-0.2, 5).temperature > 1.1
 
 
 def test_nobody_has_anything_to_say() -> None:
@@ -138,6 +141,6 @@ def test_settings_are_checked(wrong: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"inverses": ()}, {"inverses": (0.0,)}, {"cut": 0.0}, {"quiet": 0.0}])
-def test_questions_are_checked(wrong: dict[str, object]) -> None:
+def test_queries_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         TemperatureScores(**{"inverses": (1.0,), **wrong})

@@ -1,4 +1,4 @@
-"""ClassShifts: right where much is known, nothing where noise drowns it, and as sensitive as it says."""
+"""ClassShifts: right where much is known, no change where noise is too large, and within its bounds."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_noise_buys_smaller_shifts_until_none() -> None:
     rng = np.random.default_rng(0)
     sizes = []
     for noise in (1e2, 1e5, 1e7):
-        heard = residual + rng.normal(0, noise**0.5, residual.shape)
-        bend = triangle + rng.normal(0, (noise / 4) ** 0.5, triangle.shape)
-        sizes.append(float(np.abs(shifts(heard, bend, noise, noise / 4, 4)).mean()))
+        noisy_residual = residual + rng.normal(0, noise**0.5, residual.shape)
+        noisy_triangle = triangle + rng.normal(0, (noise / 4) ** 0.5, triangle.shape)
+        sizes.append(float(np.abs(shifts(noisy_residual, noisy_triangle, noise, noise / 4, 4)).mean()))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < 0.01
 
@@ -83,7 +83,7 @@ def test_no_record_adds_more_curvature_than_two_halves() -> None:
         assert np.abs(added).sum(axis=1).max() <= query.blocks["curvature"].bound.l1 + 1e-12
 
 
-def test_hopeless_noise_leaves_the_model_alone_and_says_so() -> None:
+def test_too_much_noise_changes_nothing_and_warns() -> None:
     data = federation(4, clients=5, records=50)
     for seed in range(5):
         privacy = fc.UserGaussian(0.01, 1e-6)

@@ -129,8 +129,8 @@ def test_one_dead_weight_on_one_client_does_not_decide_the_mean(recipe: Trajecto
     start, dead = np.full(15, 5.0), [2, 6, 10]
     first, *living = believed(federation, recipe, start)
     assert (first.offset[dead] == 0).all()
-    found, heard = product([first, *living]), product(living)
-    np.testing.assert_allclose(found.offset[dead], heard.offset[dead])
+    found, others = product([first, *living]), product(living)
+    np.testing.assert_allclose(found.offset[dead], others.offset[dead])
     assert np.abs(found.offset[dead]).min() > 0.1
     clamped = LocalGaussian.around(first.offset, np.where(first.precision == 0, 1e30, first.precision))
     naive = product([clamped, *living])  # the trap: a variance at the clamp has the last word

@@ -118,12 +118,12 @@ def test_noisy_root_works_on_any_bracket(bracket: tuple[float, float]) -> None:
     assert noisy_root(grid, np.zeros(8), 0.0, 0.7) == 0.7
 
 
-@pytest.mark.parametrize("bend", [0.0, 3e-286, 1e200])
-def test_a_bend_beyond_floats_moves_nothing(bend: float) -> None:
+@pytest.mark.parametrize("derivative", [0.0, 3e-286, 1e200])
+def test_a_derivative_beyond_floats_moves_nothing(derivative: float) -> None:
     def ask(step: int, query: fc.query.Query) -> Answer:
         values = {name: np.zeros(block.shape) for name, block in query.blocks.items()}
         if step:
-            values = {"slope": np.array([bend]), "bend": np.array([bend])}
+            values = {"slope": np.array([derivative]), "bend": np.array([derivative])}
         return Answer(values, {name: np.zeros_like(value) for name, value in values.items()}, 0)
 
     found = drive(fc.OneShotTemperature(refinements=2), fc.Schema(2, 5), ask)

@@ -59,10 +59,10 @@ def test_rows_learn_from_each_other_how_large_offsets_are() -> None:
 
 def test_one_group_is_the_posterior_mean_by_hand() -> None:
     found = offsets(np.array([[3.0]]), np.array([[10.0]]), 5.0, deviations=(0.5,))
-    told, pull = 10 / 15 * 10, 10 / 15 * 3
-    gain = -0.5 * np.log(1 + 0.25 * told) + 0.5 * 0.25 * pull**2 / (1 + 0.25 * told)
+    information, gradient = 10 / 15 * 10, 10 / 15 * 3
+    gain = -0.5 * np.log(1 + 0.25 * information) + 0.5 * 0.25 * gradient**2 / (1 + 0.25 * information)
     weight = np.exp(gain) / (1 + np.exp(gain))
-    assert found[0, 0] == pytest.approx(weight * 0.25 * pull / (1 + 0.25 * told))
+    assert found[0, 0] == pytest.approx(weight * 0.25 * gradient / (1 + 0.25 * information))
 
 
 @pytest.mark.parametrize("sharing", [fc.methods.ClassWise(), fc.methods.TwoLevel()], ids=repr)
@@ -88,7 +88,7 @@ def test_bounds_do_not_grow_with_the_classes() -> None:
         assert block.bound.l1 == 2.0
 
 
-def test_hopeless_noise_leaves_the_model_alone_and_says_so() -> None:
+def test_too_much_noise_changes_nothing_and_warns() -> None:
     data = federation(4, clients=5, records=50)
     privacy = fc.UserGaussian(0.01, 1e-6)
     for seed in range(5):

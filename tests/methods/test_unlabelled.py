@@ -83,7 +83,7 @@ def test_a_ridge_draws_to_no_shift() -> None:
     assert class_weights(joint, np.array([1.0, 0.0]), 0.0).min() >= 0
 
 
-def test_drowned_counts_change_nothing() -> None:
+def test_counts_within_noise_change_nothing() -> None:
     confusion = Confusion(((-3.0, 0.0), (0.0, -1.0)), 100.0)
     records = fc.Records.of_scores([0.3, 0.9], [0, 1])
     found = ask(fc.BBSE(confusion), records)
