@@ -11,8 +11,7 @@ import numpy as np
 
 from fedcalib.artifacts.networks import Ensemble, Trained
 from fedcalib.federation import Federation
-from fedcalib.training.local import LocalTraining
-from fedcalib.training.network import Network, inputs_of
+from fedcalib.training.network import LocalTraining, Network, inputs_of
 from fedcalib.types import Floats
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from fedcalib.artifacts.networks import Ensemble, Trained
 from fedcalib.errors import InputError
 from fedcalib.records import Records
-from fedcalib.training.local import batches
-from fedcalib.training.network import Network, inputs_of
+from fedcalib.training.network import Network, batches, inputs_of
 from fedcalib.types import Floats
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import fedcalib as fc
 from fedcalib.accounting.ledger import Ledger
+from fedcalib.deploy.flower import progress_log, serve
 from fedcalib.deploy.job import Job
-from fedcalib.deploy.server import progress_log, serve
 from fedcalib.errors import TranscriptError
 from fedcalib.remote.runtime import Remote
 from tests.contract.subjects import federation

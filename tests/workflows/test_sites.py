@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import fedcalib as fc
+from fedcalib.deploy.flower import serve
 from fedcalib.deploy.job import Job
-from fedcalib.deploy.server import serve
 from fedcalib.errors import InputError
 from fedcalib.workflows import calibrate, evaluate
 from fedcalib.workflows.calibration import Calibration

@@ -13,15 +13,7 @@ from __future__ import annotations
 
 from fedcalib.audit.evidence import Audit as Audit
 from fedcalib.audit.mechanisms import audit_mechanism as audit_mechanism
-from fedcalib.audit.runs import (
-    Case as Case,
-)
-from fedcalib.audit.runs import (
-    audit_model as audit_model,
-)
-from fedcalib.audit.runs import (
-    audit_run as audit_run,
-)
-from fedcalib.audit.runs import (
-    worst_cases as worst_cases,
-)
+from fedcalib.audit.runs import Case as Case
+from fedcalib.audit.runs import audit_model as audit_model
+from fedcalib.audit.runs import audit_run as audit_run
+from fedcalib.audit.runs import worst_cases as worst_cases

@@ -9,7 +9,7 @@ from typer import Option
 
 from fedcalib.cli import options
 from fedcalib.cli import voice as exits
-from fedcalib.cli.request import privacy_model
+from fedcalib.cli.options import privacy_model
 from fedcalib.cli.voice import Voice
 from fedcalib.workflows.documents import TextTable
 

@@ -9,7 +9,7 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
-from fedcalib.cli.request import Shared, participation, privacy_model, shared
+from fedcalib.cli.options import Shared, participation, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
@@ -29,7 +29,7 @@ def calibrate(
     delta: options.Delta = None,
     clip: options.Clip = None,
     rounds: options.Rounds = None,
-    participation_: options.Participation = "everyone",
+    participation_: options.ParticipationWord = "everyone",
     seed: options.Seed = None,
     holdout: Annotated[
         float, Option(help="Share of records to measure on instead of fitting; 0 for none.", rich_help_panel=_FIT)

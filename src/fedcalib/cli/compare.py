@@ -11,7 +11,7 @@ from typer import Option
 from fedcalib import registry
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cli import options
-from fedcalib.cli.request import Shared, participation, privacy_model, shared
+from fedcalib.cli.options import Shared, participation, privacy_model, shared
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.workflows import documents
@@ -43,7 +43,7 @@ def compare(
     delta: options.Delta = None,
     clip: options.Clip = None,
     rounds: options.Rounds = None,
-    participation_: options.Participation = "everyone",
+    participation_: options.ParticipationWord = "everyone",
     repeats: Annotated[int, Option(help="How many splits to average over.", rich_help_panel=_FIT)] = 3,
     split: Annotated[By, Option(help="Hold records of every client out, or whole clients.", rich_help_panel=_FIT)] = (
         By.RECORD

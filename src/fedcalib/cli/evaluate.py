@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from fedcalib.cli import monitor, options
-from fedcalib.cli.request import Shared, participation, privacy_model, shared
+from fedcalib.cli.options import Shared, participation, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
@@ -54,7 +54,7 @@ def evaluate(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
-    participation_: options.Participation = "everyone",
+    participation_: options.ParticipationWord = "everyone",
     seed: options.Seed = None,
     dry_run: options.DryRun = False,
     flags: Shared,

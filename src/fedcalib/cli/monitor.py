@@ -9,7 +9,7 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
-from fedcalib.cli.request import Shared, privacy_model, shared
+from fedcalib.cli.options import Shared, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from typer import Argument, Option
 
 from fedcalib.cli import options
-from fedcalib.cli.request import participation, privacy_model, session
+from fedcalib.cli.options import participation, privacy_model, session
 from fedcalib.cli.voice import Voice
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import SGD, LocalTraining
@@ -50,7 +50,7 @@ def train(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
-    participation_: options.Participation = "everyone",
+    participation_: options.ParticipationWord = "everyone",
     seed: options.Seed = None,
     ledger: options.LedgerFile = None,
     account: options.Account = "default",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fedcalib import files
 from fedcalib.errors import InputError
-from fedcalib.remote.config import write_identity
+from fedcalib.remote.site import write_identity
 from fedcalib.secagg import Directory, SigningIdentity
 
 _VALID_DAYS: Final = 365

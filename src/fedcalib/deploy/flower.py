@@ -3,31 +3,40 @@
 `Flower` is the runtime of a server, `client_app` the app of a site. `simulate` runs both on Flower's simulation engine:
 virtual nodes on one machine, each with several logical clients. It shows that a method works with real messages between
 real processes; where only the result matters, the in-process runtime computes the same one much faster.
+
+`server_app` is the app of a deployed server: it runs one job and can be killed at any time.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
-from fedcalib.errors import InputError
+from fedcalib import __version__
+from fedcalib.accounting.ledger import Ledger
+from fedcalib.artifacts.evaluation import Fitted
+from fedcalib.deploy.job import Job
+from fedcalib.errors import FedcalibError, InputError
 from fedcalib.federation import Federation
-from fedcalib.loop import Outline, Runtime, Step, Total
+from fedcalib.files import append, save_text, write_all
+from fedcalib.loop import Agreement, Outline, Progress, Result, Runtime, Step, Total, conduct
 from fedcalib.records import Records, Schema
 from fedcalib.registry import names
-from fedcalib.remote.config import open_site, policy_of, records_of, write_identity
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.protocol import ACTIONS, Refused, write
 from fedcalib.remote.runtime import Remote
+from fedcalib.remote.site import open_site, policy_of, read_directory, records_of, write_identity
 from fedcalib.remote.sites import Notice, Transport
 from fedcalib.secagg import Directory, SigningIdentity
 
@@ -297,3 +306,78 @@ def _records(place: Path) -> Federation:
         unit = saved.get("unit")
         records = Records(saved["given"], saved["labels"], bool(saved["are_logits"]), unit, extra)
         return Federation(records, saved["offsets"])
+
+
+def server_app() -> Any:
+    """The server's Flower app; the run configuration names the job and the server's own files."""
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+
+    def main(grid: Any, context: Any) -> None:
+        config = context.run_config
+        out = Path(str(config["out"]))
+        try:
+            job = Job.unpack(str(config["job"]))
+            folder = Path(str(config["state"])) / job.key
+            runtime = Flower(
+                grid,
+                read_directory(Path(str(config["directory"]))),
+                folder,
+                job.sites,
+                job.timeout,
+                watch=progress_log(out / "progress.jsonl"),
+            )
+            serve(job, runtime, folder, out)
+        except FedcalibError as error:
+            _write(out, {"error": str(error), "kind": type(error).__name__})
+
+    app.main()(main)
+    return app
+
+
+def serve(job: Job, runtime: Runtime, folder: Path, out: Path) -> Result[Any]:
+    """Run a job, or continue it where it stopped, and write its result."""
+    note, ledger = progress_log(out / "progress.jsonl"), Ledger(folder.parent / "ledger.db")
+
+    def watch(progress: Progress) -> None:
+        outcome = "recalled" if progress.recalled else "sent"
+        left = ledger.account("default").epsilon_left if Path(ledger.path).exists() else None
+        stage = f"step {progress.step + 1} of {progress.steps} {outcome}"
+        note(Notice(stage, 0, 0, {}, None if left is None else float(left)))
+
+    agreed = Agreement.of(job.build_method(), job.build_privacy(), job.participation(), runtime.schema)
+    result = conduct(agreed, runtime, transcript=folder / "transcript.jsonl", ledger=ledger, watch=watch)
+    saved = _measured(job, agreed, result, out) if job.measure else _artifact(result, out)
+    _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), **saved})
+    return result
+
+
+def _artifact(result: Result[Any], out: Path) -> dict[str, str]:
+    return {"artifact": result.artifact.save(out / "artifact.json", result.privacy).name}
+
+
+def _measured(job: Job, agreed: Agreement[Fitted], result: Result[Fitted], out: Path) -> dict[str, str]:
+    """Save a calibrator that was measured, and its report."""
+    from fedcalib.workflows.calibration import CalibrationResult
+    from fedcalib.workflows.session import Phase
+
+    done = CalibrationResult.at_sites(Phase("calibration", agreed), result, replayed=False)
+    done.calibrator.save(out / "artifact.json", done.privacy)
+    settings = {name: value for name, value in asdict(job).items() if value}
+    write_all(out, replace(done, provenance={"fedcalib": __version__, **settings}).files())
+    return {"artifact": "artifact.json", "report": "report.html"}
+
+
+def progress_log(path: Path) -> Callable[[Notice], None]:
+    """A function that appends notices to a file as JSON lines, for people and programs that watch."""
+
+    def note(notice: Notice) -> None:
+        line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **notice.to_json()}
+        append(path, json.dumps(line) + "\n")
+
+    return note
+
+
+def _write(out: Path, document: Mapping[str, Any]) -> None:
+    save_text(out / "result.json", json.dumps({"schema_version": 1, **document}, indent=1) + "\n")

@@ -12,8 +12,7 @@ from fedcalib.errors import InputError
 from fedcalib.method import Flow, Method
 from fedcalib.queries.training import LocalUpdate
 from fedcalib.records import Schema
-from fedcalib.training.local import LocalTraining
-from fedcalib.training.network import Network
+from fedcalib.training.network import LocalTraining, Network
 from fedcalib.types import Floats
 
 _MAX_WEIGHT = 1e9

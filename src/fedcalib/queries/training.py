@@ -17,8 +17,7 @@ from fedcalib.federation import Federation
 from fedcalib.query import Block, Bound, ClientQuery, ClientTerms, finite
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
-from fedcalib.training.local import LocalTraining
-from fedcalib.training.network import Network, inputs_of
+from fedcalib.training.network import LocalTraining, Network, inputs_of
 from fedcalib.training.posterior import LocalGaussian, PosteriorRecipe, probes
 from fedcalib.types import Array, Floats
 

@@ -1,22 +1,29 @@
-"""A site: it answers messages from its records, and has the last word on each of them."""
+"""A site: it answers messages from its records, and has the last word on each of them.
+
+`open_site` opens a site as its node configuration describes it: where its records, keys, policy and journal are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from fedcalib import __version__
+from fedcalib import __version__, files, wire
 from fedcalib.errors import FedcalibError, InputError, PolicyError, RefusedError, WireError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
 from fedcalib.query import Query
 from fedcalib.randomness import Secure
-from fedcalib.remote.journal import Journal, RunState
+from fedcalib.remote.journal import DiskJournal, Journal, RunState
 from fedcalib.remote.policy import Policy, event_of, fitting
 from fedcalib.remote.protocol import Agreed, Begin, Introduction, Question, Refusal, Refused, Relay, Share, read, write
 from fedcalib.secagg import Client, Directory, MinimumTerms, SetupPlan, SigningIdentity
@@ -250,3 +257,62 @@ def _word(error: Exception) -> str:
 def _log_text(error: Exception) -> str:
     """The reason for the site's own log; of foreign errors only the type, since their text may quote records."""
     return str(error) if isinstance(error, FedcalibError | OSError) else type(error).__name__
+
+
+_COLUMNS = ("score", "logits", "probs", "label", "unit")
+
+
+def open_site(places: Mapping[str, Any], load: Callable[[], Federation], policy: Policy) -> Site:
+    """The site whose files are at the paths `identity`, `directory` and `state` of a configuration."""
+    identity = read_identity(Path(_given(places, "identity")))
+    directory = read_directory(Path(_given(places, "directory")))
+    return Site(identity, directory, load, policy, DiskJournal(Path(_given(places, "state"))))
+
+
+def records_of(config: Mapping[str, Any]) -> Federation:
+    """The records of a site, from the file `data-path`; all of them belong to one client, the site."""
+    from fedcalib.data import Columns, read_checked
+
+    columns = Columns(**{name: str(config[name]) for name in _COLUMNS if name in config})
+    reading = read_checked([Path(_given(config, "data-path"))], columns, seed=0)
+    return Federation.of([reading.federation.records])
+
+
+def policy_of(config: Mapping[str, Any]) -> Policy:
+    """The policy of a site, from the file `policy`; without one, the cautious default."""
+    return Policy.read(str(config["policy"])) if "policy" in config else Policy()
+
+
+def write_identity(path: Path, identity: SigningIdentity) -> None:
+    """Write an identity to a file that only its owner can read."""
+    text = json.dumps({"name": identity.name, "private": base64.b64encode(identity.private).decode()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, f"{text}\n".encode(), private=True)
+
+
+def read_identity(path: Path) -> SigningIdentity:
+    try:
+        data = wire.parse(_read(path))
+        return SigningIdentity(str(data["name"]), base64.b64decode(data["private"], validate=True))
+    except (WireError, KeyError, TypeError, binascii.Error) as error:
+        raise InputError(
+            f"Expected a site's identity in {path}, found something else; see `fedcalib certs`."
+        ) from error
+
+
+def read_directory(path: Path) -> Directory:
+    """The identity keys of all sites."""
+    return Directory.from_json(_read(path))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected to read {path}, found: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _given(config: Mapping[str, Any], name: str) -> str:
+    if not isinstance(config.get(name), str):
+        raise InputError(f"Expected '{name}' in the node's configuration, found none; see `fedcalib site start`.")
+    return str(config[name])

@@ -5,8 +5,7 @@ Importing this package needs numpy only; torch comes when a network of the `torc
 
 from __future__ import annotations
 
-from fedcalib.training.local import SGD, Adam, LocalTraining, Optimiser
-from fedcalib.training.network import Network, Session, SoftmaxRegression
+from fedcalib.training.network import SGD, Adam, LocalTraining, Network, Optimiser, Session, SoftmaxRegression
 from fedcalib.training.torch_networks import CharLSTM, ConvNet, LeNet5, OwnNetwork, ResNet18, UnitHead
 
 __all__ = [

@@ -15,8 +15,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.training.local import SGD, LocalTraining, batches
-from fedcalib.training.network import BATCH, Network, Session
+from fedcalib.training.network import BATCH, SGD, LocalTraining, Network, Session, batches
 from fedcalib.types import Array, Floats, Ints
 
 
