@@ -6,7 +6,7 @@ import numpy as np
 
 import fedcalib as fc
 from fedcalib.estimation.score_table import ScoreTable
-from fedcalib.flows.score_table import table_of
+from fedcalib.flows.tables import table_of
 from fedcalib.privacy.local import RandomisedReports
 
 

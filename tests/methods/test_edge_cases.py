@@ -8,7 +8,7 @@ import pytest
 import fedcalib as fc
 from fedcalib.artifacts.steps import Steps
 from fedcalib.errors import InputError, TooFewClients
-from fedcalib.flows.label_histogram import LabelHistograms
+from fedcalib.flows.tables import LabelHistograms
 from tests.contract.subjects import federation
 
 CALIBRATE: list[fc.Method] = [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
-from fedcalib.flows.label_histogram import LabelHistograms, class_weights
+from fedcalib.flows.tables import LabelHistograms, class_weights
 from tests.contract.subjects import federation
 
 

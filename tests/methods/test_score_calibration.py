@@ -6,7 +6,7 @@ import pytest
 import fedcalib as fc
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_table import ScoreTable, default_buckets
-from fedcalib.flows.score_table import ScoreCalibration
+from fedcalib.flows.tables import ScoreCalibration
 from fedcalib.metrics import roc_auc
 from fedcalib.metrics.reliability import binary_ece
 from fedcalib.privacy.local import LocalDP

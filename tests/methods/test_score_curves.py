@@ -11,7 +11,7 @@ from fedcalib import wire
 from fedcalib.artifacts.evaluation import Curves
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_table import ScoreTable
-from fedcalib.flows.score_table import table_of
+from fedcalib.flows.tables import table_of
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.privacy.local import LocalDP
 from tests.strategies import answers

@@ -1,8 +1,8 @@
 from fedcalib.artifacts.steps import ByOdds as ByOdds
 from fedcalib.artifacts.steps import ByScale as ByScale
-from fedcalib.flows.label_histogram import Doubting as Doubting
-from fedcalib.flows.label_histogram import Unweighted as Unweighted
-from fedcalib.flows.label_histogram import Weighted as Weighted
+from fedcalib.flows.tables import Doubting as Doubting
+from fedcalib.flows.tables import Unweighted as Unweighted
+from fedcalib.flows.tables import Weighted as Weighted
 from fedcalib.methods.bbse import CBPE as CBPE
 from fedcalib.methods.bbse import ClassShares as ClassShares
 from fedcalib.methods.bbse import ConfusionOf as ConfusionOf

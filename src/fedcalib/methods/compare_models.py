@@ -16,7 +16,7 @@ from fedcalib.artifacts.evaluation import Comparison, Review
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_rates import area_influence
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, even_edges
-from fedcalib.flows.score_table import table_of, two_classes
+from fedcalib.flows.tables import table_of, two_classes
 from fedcalib.flows.wrapped import after, lockstep
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.bbse import CBPE

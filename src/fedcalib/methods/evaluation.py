@@ -16,7 +16,7 @@ import numpy as np
 from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
 from fedcalib.errors import InputError
 from fedcalib.estimation.noise_aware import noisy_auc, noisy_gap_error, noisy_mean, noisy_proportion
-from fedcalib.flows.score_table import recounted, score_table, two_classes
+from fedcalib.flows.tables import recounted, score_table, two_classes
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.calibration_line import fit_counts
 from fedcalib.metrics.intervals import Interval, Measured, normal_quantile

@@ -10,7 +10,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import SCALED, Normaliser, Steps
 from fedcalib.errors import InputError
-from fedcalib.flows.label_histogram import LabelHistograms, Unweighted, Weighting, label_histograms
+from fedcalib.flows.tables import LabelHistograms, Unweighted, Weighting, label_histograms
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.binning import EVEN, Axis
 from fedcalib.queries.class_tables import Clips

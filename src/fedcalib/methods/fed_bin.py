@@ -10,7 +10,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
 from fedcalib.errors import InputError
-from fedcalib.flows.label_histogram import Unweighted, Weighting, label_histograms
+from fedcalib.flows.tables import Unweighted, Weighting, label_histograms
 from fedcalib.method import Flow, Method
 from fedcalib.queries.class_tables import Clips
 from fedcalib.records import Schema

@@ -11,7 +11,7 @@ from fedcalib.artifacts.scaling import Beta, Platt
 from fedcalib.errors import InputError
 from fedcalib.estimation.noise_aware import fit_noisy_counts
 from fedcalib.estimation.score_table import Buckets, ScoreTable
-from fedcalib.flows.score_table import ScoreCalibration, check_buckets, two_classes
+from fedcalib.flows.tables import ScoreCalibration, check_buckets, two_classes
 from fedcalib.method import Flow, Method
 from fedcalib.numeric import log_odds
 from fedcalib.queries.reliability import ScoreHistogram

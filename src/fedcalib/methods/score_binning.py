@@ -16,7 +16,7 @@ from fedcalib.artifacts.steps import EdgeSteps
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_table import Buckets, ScoreTable
 from fedcalib.estimation.trees import isotonic
-from fedcalib.flows.score_table import (
+from fedcalib.flows.tables import (
     ScoreCalibration,
     check_buckets,
     chosen_buckets,
