@@ -35,12 +35,12 @@ def named(model: object) -> str:
 
 
 @given(st.integers(0, 1000), st.floats(1e-6, 0.4))
-def test_binomial_bounds_are_those_of_clopper_and_pearson(hits: int, doubt: float) -> None:
+def test_binomial_bounds_are_those_of_clopper_and_pearson(hits: int, error: float) -> None:
     from scipy.stats import binomtest
 
-    interval = binomtest(hits, 1000).proportion_ci(1 - 2 * doubt, method="exact")
-    assert float(at_least(np.array(hits), 1000, doubt)) == pytest.approx(interval.low, abs=1e-9)
-    assert float(at_most(np.array(hits), 1000, doubt)) == pytest.approx(interval.high, abs=1e-9)
+    interval = binomtest(hits, 1000).proportion_ci(1 - 2 * error, method="exact")
+    assert float(at_least(np.array(hits), 1000, error)) == pytest.approx(interval.low, abs=1e-9)
+    assert float(at_most(np.array(hits), 1000, error)) == pytest.approx(interval.high, abs=1e-9)
 
 
 @given(st.floats(0.05, 8), st.floats(1e-9, 1e-2))

@@ -164,8 +164,8 @@ def test_no_records_give_no_records() -> None:
 def test_a_model_says_what_it_takes() -> None:
     exported = to_onnx(Temperature(2.0), Logits())
     model = onnx.load_model_from_string(exported.model)
-    said = {prop.key: prop.value for prop in model.metadata_props}
-    assert said == {"fedcalib.input": "logits", "fedcalib.artifact": "Temperature", "fedcalib.classes": "any"}
+    properties = {prop.key: prop.value for prop in model.metadata_props}
+    assert properties == {"fedcalib.input": "logits", "fedcalib.artifact": "Temperature", "fedcalib.classes": "any"}
     assert [value.name for value in model.graph.input] == ["logits"]
     assert [opset.version for opset in model.opset_import] == [exported.opset] == [18]
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.DOUBLE

@@ -19,7 +19,7 @@ from fedcalib import datasets, metrics
 from fedcalib.artifacts.gaussians import ClassGaussians
 from fedcalib.artifacts.networks import Head, Representation, Trained
 from fedcalib.data import partition
-from fedcalib.methods.ccvr import Axes, ClosedForm, FeatureGaussians, Retrained
+from fedcalib.methods.ccvr import ClosedForm, FeatureGaussians, Retrained, Whitening
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import SGD, LeNet5, LocalTraining, Network, SoftmaxRegression, UnitHead
 from fedcalib.types import Floats
@@ -82,14 +82,14 @@ def private(scored: fc.Federation, width: int, seed: int) -> Head:
 def oracle(model: Trained, scored: fc.Records, seed: int) -> Head:
     """Train the head on the clients' real features, pooled: what no federation may do, as the limit."""
     features = scored.extra["features"].astype(np.float64)
-    axes = Axes.of(features)
+    whitening = Whitening.of(features)
     network = SoftmaxRegression(features.shape[1], scored.classes)
-    matrix, shift = axes.into(model.head.matrix, model.head.shift)
+    matrix, shift = whitening.into(model.head.matrix, model.head.shift)
     training = LocalTraining(20, 64, SGD(1.0 / features.shape[1]), decay=1e-4)
     start = np.concatenate([matrix.reshape(-1), shift])
     rng = np.random.default_rng(seed)
-    head = Trained(network, training.train(network, start, axes.along(features), scored.labels, rng).weights).head
-    return Head(*axes.back(head.matrix, head.shift))
+    head = Trained(network, training.train(network, start, whitening.along(features), scored.labels, rng).weights).head
+    return Head(*whitening.back(head.matrix, head.shift))
 
 
 def recalls(head: Head, test: fc.Records) -> Floats:

@@ -71,7 +71,7 @@ def test_no_records_no_numbers() -> None:
     empty = fc.Federation.of([fc.Records.empty(3)] * 4)
     report = measured(empty, fc.Open())
     assert report.to_json() == dict.fromkeys(["accuracy", "ece", "cwece", "nll", "brier", "auc"])
-    assert "Nothing" in report.warnings[0]
+    assert "No metric" in report.warnings[0]
 
 
 def test_one_class_only_has_no_auc() -> None:

@@ -22,9 +22,9 @@ def slow_ece(scores: np.ndarray, truth: np.ndarray, bins: int) -> float:
     place = [min(int(score * bins), bins - 1) for score in scores]
     total = 0.0
     for k in range(bins):
-        held = np.array([where == k for where in place])
-        if held.any():
-            total += held.mean() * abs(scores[held].mean() - truth[held].mean())
+        filled = np.array([where == k for where in place])
+        if filled.any():
+            total += filled.mean() * abs(scores[filled].mean() - truth[filled].mean())
     return total
 
 
@@ -180,7 +180,7 @@ def test_the_debiased_error_is_right_on_average_where_the_plug_in_is_not(excess:
     assert plugged.mean() - truth > 20 * error
 
 
-def test_the_debiased_error_takes_off_the_noise_that_it_is_told_of() -> None:
+def test_the_debiased_error_subtracts_the_stated_noise_variance() -> None:
     rng = np.random.default_rng(6)
     scores = rng.random(5000)
     table = Reliability.binary(scores, rng.random(5000) < scores, 10)
@@ -221,8 +221,8 @@ def test_bands_hold_the_accuracy_of_their_bin() -> None:
     table = Reliability.classwise(probs, labels)
     for bound in (metrics.wilson, metrics.clopper_pearson):
         band = table.band(0.9, bound)
-        held = table.count > 0
-        assert ((band.low <= table.accuracy) & (table.accuracy <= band.high))[held].all()
-        assert (band.low[~held] == 0).all()
-        assert (band.high[~held] == 1).all()
+        filled = table.count > 0
+        assert ((band.low <= table.accuracy) & (table.accuracy <= band.high))[filled].all()
+        assert (band.low[~filled] == 0).all()
+        assert (band.high[~filled] == 1).all()
     assert table.edges.tolist() == [k / 15 for k in range(16)]

@@ -93,7 +93,7 @@ def test_the_planner_reads_figures_as_an_evaluation_does(privacy: fc.privacy.Pri
     scores, labels = ScoreModel().draw(5000, np.random.default_rng(3))
     federation = fc.Federation(fc.Records.of_scores(scores, labels), np.arange(5001))
     found = fc.run(fc.ScoreCurves(TREE), fc.InProcess(federation), privacy, randomness=fc.Simulated(1)).artifact
-    told = {"auc": found.auc, "accuracy": found.accuracy(0.5), "precision": found.precision(0.5)}
-    told |= {"recall": found.recall(0.5), "ece": found.ece()}
-    for name, measured in told.items():
+    expected = {"auc": found.auc, "accuracy": found.accuracy(0.5), "precision": found.precision(0.5)}
+    expected |= {"recall": found.recall(0.5), "ece": found.ece()}
+    for name, measured in expected.items():
         assert figure(name).values(found.table, found.table.counts[None])[0] == pytest.approx(measured.value, abs=1e-9)

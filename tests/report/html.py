@@ -47,7 +47,7 @@ class Read(HTMLParser):
         return [given for name, given in self.elements if name == tag]
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """All words, those for readers who cannot see the pictures included."""
         hidden = [given.get(name, "") for _, given in self.elements for name in ("alt", "aria-label", "title")]
         return " ".join(" ".join([*self.words, *hidden]).split())

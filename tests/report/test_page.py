@@ -32,7 +32,7 @@ def whole() -> str:
 def check(html: str) -> Read:
     """What holds of every page."""
     read = Read(html)
-    assert not re.search(r"\b(nan|none|inf|undefined)\b", read.said, re.IGNORECASE)
+    assert not re.search(r"\b(nan|none|inf|undefined)\b", read.text, re.IGNORECASE)
     assert all(given["src"].startswith("data:image/png;base64,") for given in read.all("img"))
     assert all(len(given["alt"]) > 20 for given in read.all("img"))
     assert not {"script", "link", "iframe", "object"} & {name for name, _ in read.elements}
@@ -56,9 +56,9 @@ def test_every_part_is_there(whole: str) -> None:
         "fedcalib",
         "0.1.0",
     ):
-        assert words in read.said
+        assert words in read.text
     assert len(read.all("img")) == 3
-    assert BANNER not in read.said
+    assert BANNER not in read.text
 
 
 @pytest.mark.parametrize("part", OPTIONAL)
@@ -84,7 +84,7 @@ def test_a_page_that_compares_nothing_has_one_column() -> None:
     for rows in (only_before, only_after):
         read = check(render(Page("Evaluation", metrics=rows)))
         assert read.tables == [[2] * 5]
-        assert "verdict" not in read.said
+        assert "verdict" not in read.text
     sites_alone = check(render(Page("Evaluation", sites=(SiteRow("a", Measured(0.1)), SiteRow("b", too_few=True)))))
     assert sites_alone.tables == [[2] * 3]
 
@@ -104,7 +104,7 @@ def test_words_from_outside_stay_words() -> None:
     )
     read = check(render(nasty))
     assert not any(name.startswith("on") for _, given in read.elements for name in given)
-    assert read.said.count("<script>alert('1')</script>") >= 12  # as text
+    assert read.text.count("<script>alert('1')</script>") >= 12  # as text
 
 
 def test_a_broken_letter_does_not_stop_a_report(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_same_page_same_bytes(whole: str) -> None:
 def test_a_simulation_says_so_and_nothing_else_does() -> None:
     read = check(render(Page("Try", simulation=True)))
     assert ("div", {"class": "banner", "role": "note"}) in read.elements
-    assert read.said.count(BANNER) == 2  # above everything, and where privacy is spoken of
+    assert read.text.count(BANNER) == 2  # above everything, and where privacy is spoken of
     assert BANNER not in render(Page("Real", privacy=("Spent epsilon = 1.",)))
 
 
@@ -133,19 +133,19 @@ class TestPrivateCounts:
     def test_missing_counts_are_said_to_be_private(self) -> None:
         page = Page("Private", private=True, before=diagram(count=None), sites=(SiteRow("a", Measured(0.1)),))
         read = check(render(page))
-        assert read.said.count(PRIVATE) == 2 + 10  # records, clients, and every bin
-        assert not re.search(r"4321|8642|38889|38\.9k", read.said)
+        assert read.text.count(PRIVATE) == 2 + 10  # records, clients, and every bin
+        assert not re.search(r"4321|8642|38889|38\.9k", read.text)
 
     def test_public_and_estimated_counts_may_be_shown(self) -> None:
         page = Page("Private", private=True, records=Measured(12_345, 12_000, 12_700), clients=Public(16))
-        said = check(render(page)).said
-        assert "about 12,345 (12,000 to 12,700)" in said
-        assert "16 (public)" in said
+        text = check(render(page)).text
+        assert "about 12,345 (12,000 to 12,700)" in text
+        assert "16 (public)" in text
 
     def test_noisy_bins_are_called_noisy(self) -> None:
         read = check(render(Page("Private", private=True, before=diagram(noisy=True, count=[-3.0] * 10))))
-        assert "records (noisy)" in read.said
-        assert "−3" in read.said
+        assert "records (noisy)" in read.text
+        assert "−3" in read.text
 
     @pytest.mark.parametrize(
         "exact",
@@ -171,7 +171,7 @@ class TestPrivateCounts:
 
 
 def test_a_site_with_too_few_records_shows_no_number(whole: str) -> None:
-    assert not re.search(r"0\.77|0\.66", Read(whole).said)
+    assert not re.search(r"0\.77|0\.66", Read(whole).text)
 
 
 def test_saving_is_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -165,9 +165,9 @@ def test_alarms_are_marked_even_where_the_value_is_missing() -> None:
 def test_words_say_where_the_gap_is() -> None:
     observed = np.linspace(0.05, 0.95, 10)
     observed[7] -= 0.4
-    said = curve_plots.reliability(diagram("before", ece_text="ECE 0.04", observed=observed)).alt
-    assert "before: ECE 0.04; the largest gap is at a predicted probability of 0.75" in said
-    assert "0.35" in said
+    alt = curve_plots.reliability(diagram("before", ece_text="ECE 0.04", observed=observed)).alt
+    assert "before: ECE 0.04; the largest gap is at a predicted probability of 0.75" in alt
+    assert "0.35" in alt
 
 
 def test_whiskers_are_spoken_of_where_there_are_any() -> None:

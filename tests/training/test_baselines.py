@@ -61,11 +61,11 @@ def test_weighted_averages_divide_by_the_total_size() -> None:
     np.testing.assert_allclose(averaged_weights(models).weights, stacked.mean(axis=0))
     by_size = (stacked * federation.sizes[:, None]).sum(axis=0) / federation.sizes.sum()
     np.testing.assert_allclose(averaged_weights(models, sizes).weights, by_size)
-    held = data(50, seed=1)
-    probs = np.stack([model.over(held).probs for model in models])
-    np.testing.assert_allclose(averaged_predictions(models).over(held).probs, probs.mean(axis=0))
+    holdout = data(50, seed=1)
+    probs = np.stack([model.over(holdout).probs for model in models])
+    np.testing.assert_allclose(averaged_predictions(models).over(holdout).probs, probs.mean(axis=0))
     weighted = np.average(probs, axis=0, weights=federation.sizes)
-    np.testing.assert_allclose(averaged_predictions(models, sizes).over(held).probs, weighted)
+    np.testing.assert_allclose(averaged_predictions(models, sizes).over(holdout).probs, weighted)
 
 
 def test_a_prior_is_a_decay_by_its_share_of_the_records() -> None:

@@ -127,12 +127,12 @@ def test_a_cut_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     whole = fc.run(method, fc.InProcess(federation), fc.Open(), randomness=fc.Simulated(1), transcript=path).artifact
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:5]))
-    asked = []
+    recalled = []
     again = fc.run(
         method, fc.InProcess(federation), fc.Open(), randomness=fc.Simulated(1), transcript=path,
-        watch=lambda progress: asked.append(progress.recalled),
+        watch=lambda progress: recalled.append(progress.recalled),
     ).artifact  # fmt: skip
-    assert asked == [True, True, False, False]
+    assert recalled == [True, True, False, False]
     np.testing.assert_array_equal(again.weights, whole.weights)
     with pytest.raises(TranscriptError):
         fc.run(FedAvg(NETWORK, 5), fc.InProcess(federation), fc.Open(), randomness=fc.Simulated(1), transcript=path)
