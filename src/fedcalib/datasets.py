@@ -173,12 +173,7 @@ def fashion_mnist(directory: Path | str = DEBIAN) -> Dataset:
     Parameters
     ----------
     directory
-        Folder that contains the files, at any depth.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or damaged.
+        Folder that contains the files, at any depth. An error says which one is missing or damaged.
 
     Examples
     --------
@@ -205,12 +200,7 @@ def cifar10(directory: Path | str) -> Dataset:
     Parameters
     ----------
     directory
-        Folder that contains the files, at any depth.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or damaged.
+        Folder that contains the files, at any depth. An error says which one is missing or damaged.
 
     Examples
     --------
