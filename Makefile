@@ -29,7 +29,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 # Coverage is enforced where torch is installed: without it, the code that uses torch counts as missed
-COVERAGE := $(if $(TORCH),--cov=fedcalib --cov-report= --cov-fail-under=35)
+COVERAGE := $(if $(TORCH),--cov=fedcalib --cov-report= --cov-fail-under=96)
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(COVERAGE)
 
