@@ -158,12 +158,7 @@ def brier_interval(probs: Any, labels: Any, level: float = 0.95) -> Interval:
 def hits(probs: Any, labels: Any) -> Bools:
     """Whether each record's most probable class is the true one, shape (n,).
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
+    The parameters are those of `accuracy`.
 
     Examples
     --------
@@ -178,12 +173,7 @@ def hits(probs: Any, labels: Any) -> Bools:
 def nll_losses(probs: Any, labels: Any) -> Floats:
     """Negative log-likelihood of each record's true class, shape (n,).
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
+    The parameters are those of `accuracy`.
 
     Examples
     --------
@@ -199,12 +189,7 @@ def nll_losses(probs: Any, labels: Any) -> Floats:
 def brier_losses(probs: Any, labels: Any) -> Floats:
     """Brier score of each record, shape (n,).
 
-    Parameters
-    ----------
-    probs
-        Probabilities, shape (n, classes); rows sum to one.
-    labels
-        Class numbers from 0, shape (n,).
+    The parameters are those of `accuracy`.
 
     Examples
     --------
