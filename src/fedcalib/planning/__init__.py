@@ -156,11 +156,7 @@ _HALVINGS: Final = 9
 _EQUAL_ERROR_RATIO: Final = 1.05  # trees whose errors differ by less are taken as equally good
 
 Model = Callable[[float], Privacy]
-MODELS: Final[dict[str, Model]] = {
-    "secagg": lambda epsilon: SecAgg(),
-    "distributed": DistributedDP,
-    "local": LocalDP,
-}
+MODELS: Final[dict[str, Model]] = {"secagg": lambda epsilon: SecAgg(), "distributed": DistributedDP, "local": LocalDP}
 
 
 @final
