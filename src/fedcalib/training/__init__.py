@@ -9,17 +9,6 @@ from fedcalib.training.network import SGD, Adam, LocalTraining, Network, Optimis
 from fedcalib.training.torch_networks import CharLSTM, ConvNet, LeNet5, OwnNetwork, ResNet18, UnitHead
 
 __all__ = [
-    "SGD",
-    "Adam",
-    "CharLSTM",
-    "ConvNet",
-    "LeNet5",
-    "LocalTraining",
-    "Network",
-    "Optimiser",
-    "OwnNetwork",
-    "ResNet18",
-    "Session",
-    "SoftmaxRegression",
-    "UnitHead",
-]
+    "SGD", "Adam", "CharLSTM", "ConvNet", "LeNet5", "LocalTraining", "Network", "Optimiser", "OwnNetwork",
+    "ResNet18", "Session", "SoftmaxRegression", "UnitHead",
+]  # fmt: skip
