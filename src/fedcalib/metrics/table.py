@@ -57,69 +57,45 @@ class Metric:
     classes: Literal["any", "two"] = "any"
 
 
+# fmt: off
 AUC: Final = Metric(
-    "auc",
-    "AUC",
-    "higher",
-    "chance that a positive is scored above a negative",
+    "auc", "AUC", "higher", "chance that a positive is scored above a negative",
     frozenset({"evaluation", "curves", "planning", "timeline"}),
-    lambda probs, labels: roc_auc(probs[:, 1], labels),
-    "two",
+    lambda probs, labels: roc_auc(probs[:, 1], labels), "two",
 )
 ACCURACY: Final = Metric(
-    "accuracy",
-    "Accuracy",
-    "higher",
-    "share of records whose most likely class is right",
-    frozenset({"evaluation", "curves", "change", "planning", "timeline"}),
-    accuracy,
+    "accuracy", "Accuracy", "higher", "share of records whose most likely class is right",
+    frozenset({"evaluation", "curves", "change", "planning", "timeline"}), accuracy,
 )
 PRECISION: Final = Metric(
-    "precision",
-    "Precision",
-    "higher",
-    "share of positives among records that score at least 0.5",
+    "precision", "Precision", "higher", "share of positives among records that score at least 0.5",
     frozenset({"curves", "planning"}),
-    lambda probs, labels: float(confusion(probs[:, 1], labels, 0.5).precision),
-    "two",
+    lambda probs, labels: float(confusion(probs[:, 1], labels, 0.5).precision), "two",
 )
 RECALL: Final = Metric(
-    "recall",
-    "Recall",
-    "higher",
-    "share of positives that score at least 0.5",
-    frozenset({"curves", "planning"}),
-    lambda probs, labels: float(confusion(probs[:, 1], labels, 0.5).recall),
-    "two",
+    "recall", "Recall", "higher", "share of positives that score at least 0.5", frozenset({"curves", "planning"}),
+    lambda probs, labels: float(confusion(probs[:, 1], labels, 0.5).recall), "two",
 )
 CWECE: Final = Metric(
-    "cwece",
-    "Classwise ECE",
-    "lower",
-    "ECE of every class against the rest, averaged over classes",
+    "cwece", "Classwise ECE", "lower", "ECE of every class against the rest, averaged over classes",
     frozenset({"evaluation", "comparison"}),
     # with two classes, the other class mirrors the score's
     lambda probs, labels: binary_ece(probs[:, 1], labels) if probs.shape[1] == 2 else classwise_ece(probs, labels),
 )
 ECE: Final = Metric(
-    "ece",
-    "ECE",
-    "lower",
+    "ece", "ECE", "lower",
     "mean gap between predicted and observed frequency, in 15 bins: of the score, or of the top class",
     frozenset({"evaluation", "curves", "comparison", "planning", "timeline"}),
     lambda probs, labels: binary_ece(probs[:, 1], labels) if probs.shape[1] == 2 else ece(probs, labels),
 )
 NLL: Final = Metric(
-    "nll", "Log loss", "lower", "cut at a public bound", frozenset({"evaluation", "curves", "comparison"}), nll
+    "nll", "Log loss", "lower", "cut at a public bound", frozenset({"evaluation", "curves", "comparison"}), nll,
 )
 BRIER: Final = Metric(
-    "brier",
-    "Brier score",
-    "lower",
-    "mean squared error of the probabilities",
-    frozenset({"evaluation", "curves"}),
-    brier,
+    "brier", "Brier score", "lower", "mean squared error of the probabilities",
+    frozenset({"evaluation", "curves"}), brier,
 )
+# fmt: on
 METRICS: Final = (AUC, ACCURACY, PRECISION, RECALL, CWECE, ECE, NLL, BRIER)
 
 
