@@ -15,14 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.metrics.intervals import (
-    BLOCK,
-    Interval,
-    clopper_pearson,
-    normal_quantile,
-    scores_and_labels,
-    some_records,
-)
+from fedcalib.metrics.intervals import BLOCK, Interval, clopper_pearson, normal_quantile, some_scores
 from fedcalib.metrics.losses import FLOOR
 from fedcalib.types import Floats, Ints
 
@@ -171,8 +164,7 @@ def calibration_line(scores: Any, labels: Any) -> CalibrationLine:
     >>> round(fc.metrics.calibration_line(too_extreme, rng.random(5000) < chance).slope, 1)
     0.5
     """
-    some_records(labels)
-    column, truth = scores_and_labels(scores, labels)
+    column, truth = some_scores(scores, labels)
     x = _logit(column)
     large = _in_the_large(x, truth) if 0 < truth.sum() < len(truth) else np.nan
     if _separable(x, truth):
@@ -197,8 +189,7 @@ def observed_expected(scores: Any, labels: Any) -> float:
     >>> round(fc.metrics.observed_expected([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 3)
     1.212
     """
-    some_records(labels)
-    column, truth = scores_and_labels(scores, labels)
+    column, truth = some_scores(scores, labels)
     expected, observed = float(column.sum()), float(truth.sum())
     return observed / expected if expected > 0 else (np.inf if observed else np.nan)
 
@@ -223,8 +214,7 @@ def observed_expected_interval(scores: Any, labels: Any, level: float = 0.95) ->
     >>> 1.0 in fc.metrics.observed_expected_interval([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     True
     """
-    some_records(labels)
-    column, truth = scores_and_labels(scores, labels)
+    column, truth = some_scores(scores, labels)
     band = clopper_pearson(truth.sum(), len(truth), level)
     mean = float(column.mean())
     if mean == 0:

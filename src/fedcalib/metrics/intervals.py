@@ -92,10 +92,28 @@ def scores_and_labels(scores: Any, labels: Any) -> tuple[Floats, Ints]:
     return widened, _label_column(labels, len(column), 2)
 
 
+def some_blocks(probs: Any, labels: Any) -> Iterator[tuple[Floats, Ints]]:
+    """`record_blocks` of at least one record."""
+    some_records(labels)
+    return record_blocks(probs, labels)
+
+
+def some_scores(scores: Any, labels: Any) -> tuple[Floats, Ints]:
+    """`scores_and_labels` of at least one record."""
+    some_records(labels)
+    return scores_and_labels(scores, labels)
+
+
 def some_records(labels: Any) -> None:
     """Raise an error if there are no records."""
     if not np.size(labels):
         raise InputError("Expected at least one record, found none; leave sites without records out of a metric.")
+
+
+def ratio(part: Any, whole: Any, otherwise: float = np.nan) -> Floats:
+    """Quotient of two arrays, and `otherwise` where the divisor is not above 0."""
+    found: Floats = np.divide(part, whole, out=np.full(np.shape(whole), otherwise), where=np.asarray(whole) > 0)
+    return found
 
 
 def _checked_rows(rows: Array, start: int) -> Floats:

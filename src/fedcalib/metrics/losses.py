@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcalib.metrics.intervals import (
-    Interval,
-    mean_interval,
-    proportion_interval,
-    record_blocks,
-    scores_and_labels,
-    some_records,
-)
+from fedcalib.metrics.intervals import Interval, mean_interval, proportion_interval, some_blocks, some_scores
 from fedcalib.types import Bools, Floats
 
 FLOOR = 1e-12  # the log loss of a probability of zero is -log of this, about 27.6
@@ -82,8 +75,7 @@ def binary_nll(scores: Any, labels: Any) -> float:
     >>> round(fc.metrics.binary_nll([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 3)
     0.472
     """
-    some_records(labels)
-    column, truth = scores_and_labels(scores, labels)
+    column, truth = some_scores(scores, labels)
     return float(_log_loss(np.where(truth == 1, column, 1 - column)).mean())
 
 
@@ -98,8 +90,7 @@ def binary_brier(scores: Any, labels: Any) -> float:
     >>> round(fc.metrics.binary_brier([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 3)
     0.158
     """
-    some_records(labels)
-    column, truth = scores_and_labels(scores, labels)
+    column, truth = some_scores(scores, labels)
     return float(np.square(column - truth).mean())
 
 
@@ -166,8 +157,7 @@ def hits(probs: Any, labels: Any) -> Bools:
     >>> fc.metrics.hits([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]).tolist()
     [True, True, False]
     """
-    some_records(labels)
-    return np.concatenate([block.argmax(axis=1) == column for block, column in record_blocks(probs, labels)])
+    return np.concatenate([block.argmax(axis=1) == column for block, column in some_blocks(probs, labels)])
 
 
 def nll_losses(probs: Any, labels: Any) -> Floats:
@@ -181,8 +171,7 @@ def nll_losses(probs: Any, labels: Any) -> Floats:
     >>> fc.metrics.nll_losses([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]).round(3)
     array([0.105, 0.511, 1.204])
     """
-    some_records(labels)
-    own = [block[np.arange(len(column)), column] for block, column in record_blocks(probs, labels)]
+    own = [block[np.arange(len(column)), column] for block, column in some_blocks(probs, labels)]
     return _log_loss(np.concatenate(own))
 
 
@@ -197,9 +186,8 @@ def brier_losses(probs: Any, labels: Any) -> Floats:
     >>> fc.metrics.brier_losses([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]], [0, 1, 1]).round(3)
     array([0.02, 0.32, 0.98])
     """
-    some_records(labels)
     parts = []
-    for block, column in record_blocks(probs, labels):
+    for block, column in some_blocks(probs, labels):
         error = block.copy()
         error[np.arange(len(column)), column] -= 1
         parts.append(np.einsum("ij,ij->i", error, error))
@@ -228,9 +216,8 @@ def top_label(probs: Any, labels: Any) -> tuple[Floats, Bools]:
     >>> confidence
     array([0.9, 0.6, 0.7])
     """
-    some_records(labels)
     parts = []
-    for block, column in record_blocks(probs, labels):
+    for block, column in some_blocks(probs, labels):
         best = block.argmax(axis=1)
         parts.append((block[np.arange(len(best)), best], best == column))
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])

@@ -12,14 +12,8 @@ from typing import Any, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.metrics.intervals import (
-    Interval,
-    clopper_pearson,
-    normal_quantile,
-    proportion_interval,
-    scores_and_labels,
-    some_records,
-)
+from fedcalib.metrics import intervals
+from fedcalib.metrics.intervals import Interval, scores_and_labels, some_records, some_scores
 from fedcalib.types import Array, Floats, Ints
 
 
@@ -122,8 +116,8 @@ def roc_auc_interval(scores: Any, labels: Any, level: float = 0.95) -> Interval:
     area = auc_of_counts(counts.positive, counts.negative)
     pairs = int(min(counts.positive.sum(), counts.negative.sum()))
     if area in (0.0, 1.0):
-        return proportion_interval(area * pairs, pairs, level, clopper_pearson)
-    half = normal_quantile(level) * float(np.sqrt(auc_variance(counts.positive, counts.negative)))
+        return intervals.proportion_interval(area * pairs, pairs, level, intervals.clopper_pearson)
+    half = intervals.normal_quantile(level) * float(np.sqrt(auc_variance(counts.positive, counts.negative)))
     return Interval(max(area - half, 0.0), min(area + half, 1.0), level)
 
 
@@ -227,22 +221,22 @@ class ThresholdCounts:
     def accuracy(self) -> Floats:
         """Fraction of records that are predicted correctly."""
         right = self.true_positive + self.true_negative
-        return _ratio(right, right + self.false_positive + self.false_negative, np.nan)
+        return intervals.ratio(right, right + self.false_positive + self.false_negative)
 
     @property
     def precision(self) -> Floats:
         """Fraction of positives among records that are predicted positive; one if there are none."""
-        return _ratio(self.true_positive, self.true_positive + self.false_positive, 1.0)
+        return intervals.ratio(self.true_positive, self.true_positive + self.false_positive, 1.0)
 
     @property
     def recall(self) -> Floats:
         """Fraction of positives that are predicted positive; NaN if there are no positives."""
-        return _ratio(self.true_positive, self.true_positive + self.false_negative, np.nan)
+        return intervals.ratio(self.true_positive, self.true_positive + self.false_negative)
 
     @property
     def false_positive_rate(self) -> Floats:
         """Fraction of negatives that are predicted positive; NaN if there are no negatives."""
-        return _ratio(self.false_positive, self.false_positive + self.true_negative, np.nan)
+        return intervals.ratio(self.false_positive, self.false_positive + self.true_negative)
 
 
 @final
@@ -316,8 +310,7 @@ def confusion(scores: Any, labels: Any, thresholds: Any) -> ThresholdCounts:
     >>> int(fc.metrics.confusion([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 0.5).true_positive)
     1
     """
-    some_records(labels)
-    column, truth = scores_and_labels(scores, labels)
+    column, truth = some_scores(scores, labels)
     given = np.asarray(thresholds, dtype=np.float64)
     if np.isnan(given).any():
         raise InputError("Expected thresholds that are numbers, found NaN.")
@@ -346,7 +339,6 @@ def roc_curve(scores: Any, labels: Any) -> RocCurve:
     >>> fc.metrics.roc_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]).true_positive_rate
     array([0. , 0.5, 0.5, 1. , 1. ])
     """
-    some_records(labels)
     threshold, counts = _at_all_thresholds(scores, labels)
     return RocCurve(threshold, counts.false_positive_rate, counts.recall)
 
@@ -367,19 +359,14 @@ def pr_curve(scores: Any, labels: Any) -> PrCurve:
     >>> fc.metrics.pr_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]).recall
     array([0. , 0.5, 0.5, 1. , 1. ])
     """
-    some_records(labels)
     threshold, counts = _at_all_thresholds(scores, labels)
     return PrCurve(threshold, counts.precision, counts.recall)
 
 
 def _at_all_thresholds(scores: Any, labels: Any) -> tuple[Floats, ThresholdCounts]:
+    some_records(labels)
     counts = ScoreCounts.of(scores, labels)
     positive = np.concatenate([[0], np.cumsum(counts.positive[::-1])])
     negative = np.concatenate([[0], np.cumsum(counts.negative[::-1])])
     threshold = np.concatenate([[np.inf], counts.score[::-1]])
     return threshold, ThresholdCounts(positive, negative, positive[-1] - positive, negative[-1] - negative)
-
-
-def _ratio(part: Any, whole: Any, otherwise: float) -> Floats:
-    ratio: Floats = np.divide(part, whole, out=np.full(np.shape(whole), otherwise), where=np.asarray(whole) > 0)
-    return ratio

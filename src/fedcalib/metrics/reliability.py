@@ -16,19 +16,9 @@ from typing import Any, final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.metrics import intervals
 from fedcalib.metrics.binning import bin_edges, bin_index_unchecked, check_bins
-from fedcalib.metrics.intervals import (
-    Band,
-    Interval,
-    Proportion,
-    check_level,
-    clopper_pearson,
-    matching,
-    record_blocks,
-    scores_and_labels,
-    some_records,
-    wilson,
-)
+from fedcalib.metrics.intervals import Band, Interval, Proportion, matching, record_blocks, some_records
 from fedcalib.types import Floats, Ints
 
 BINS = 15
@@ -117,7 +107,7 @@ class Reliability:
             Probabilities of class 1 (n,), labels 0 or 1 (n,), and the number of bins.
         """
         check_bins(bins)
-        column, truth = scores_and_labels(scores, labels)
+        column, truth = intervals.scores_and_labels(scores, labels)
         return _tabulate(column, truth == 1, bins)
 
     def __add__(self, other: Reliability) -> Reliability:
@@ -152,12 +142,12 @@ class Reliability:
     @property
     def accuracy(self) -> Floats:
         """Fraction of correct records in each bin, shape (groups, bins); NaN where a bin is empty."""
-        return _ratio(self.correct, self.count)
+        return intervals.ratio(self.correct, self.count)
 
     @property
     def mean_confidence(self) -> Floats:
         """Mean confidence in each bin, shape (groups, bins); NaN where a bin is empty."""
-        return _ratio(self.confidence, self.count)
+        return intervals.ratio(self.confidence, self.count)
 
     def ece(self) -> float:
         """Expected calibration error: the absolute gap per record, averaged over groups.
@@ -207,7 +197,7 @@ class Reliability:
         variance = np.maximum(self.count, 0.0) * rate * (1 - rate) + noise_variance
         return self._per_record(np.sqrt(2 / np.pi * variance).sum())
 
-    def band(self, level: float = 0.95, bound: Proportion = wilson) -> Band:
+    def band(self, level: float = 0.95, bound: Proportion = intervals.wilson) -> Band:
         """Confidence interval for the accuracy of each bin by itself, for the error bars of a diagram."""
         return bound(self.correct, self.count, level)
 
@@ -239,11 +229,6 @@ def _summed(cells: Ints, weights: Floats, hits: Ints, shape: tuple[int, ...]) ->
         np.bincount(cells, weights, minlength=size).astype(np.float64, copy=False).reshape(shape),
         np.bincount(hits, minlength=size).astype(np.float64).reshape(shape),
     )
-
-
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    ratio: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
-    return ratio
 
 
 def ece(probs: Any, labels: Any, bins: int = BINS) -> float:
@@ -414,7 +399,7 @@ def gap_box(table: Reliability, level: float = 0.95) -> tuple[Floats, Floats]:
     True
     """
     filled = max(int((table.count > 0).sum()), 1)
-    band = clopper_pearson(table.correct, table.count, 1 - (1 - check_level(level)) / filled)
+    band = intervals.clopper_pearson(table.correct, table.count, 1 - (1 - intervals.check_level(level)) / filled)
     return table.confidence - table.count * band.high, table.confidence - table.count * band.low
 
 
