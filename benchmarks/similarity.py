@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +36,28 @@ def layer_similarity(models: Sequence[Trained], inputs: Array) -> dict[str, Floa
         session = model.network.session(model.weights)
         if not isinstance(session, TorchSession):
             raise InputError("Expected networks of several layers, found one that has no layers to compare.")
-        outputs.append(session.layers(inputs))
+        outputs.append(_layers(session, inputs))
     return {
         layer: np.array([[linear_cka(a[layer], b[layer]) for b in outputs] for a in outputs]) for layer in outputs[0]
     }
+
+
+def _layers(session: Any, inputs: Array) -> dict[str, Floats]:
+    """Flattened outputs of each convolution and linear layer of a torch session, by name."""
+    from torch import nn
+
+    caught: dict[str, list[Any]] = {}
+    hooks = []
+    for name, part in session.module.named_modules():
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            keep = caught.setdefault(name, []).append
+            hooks.append(part.register_forward_hook(lambda _, __, out, keep=keep: keep(out.flatten(1).numpy())))
+    try:
+        session.logits(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: np.concatenate(parts) for name, parts in caught.items()}
 
 
 def plot_similarity(layers: Mapping[str, Floats], path: Path | str) -> Path:

@@ -149,7 +149,7 @@ class TorchSession(Session):
 
     def __init__(self, module: Any, weights: Floats) -> None:
         self.weights = np.array(weights, dtype=np.float32)
-        self._module, self._gradient, at = module, np.zeros_like(self.weights), 0
+        self.module, self._gradient, at = module, np.zeros_like(self.weights), 0
         parts = tensors(module)
         if sum(tensor.numel() for _, tensor in parts) != len(self.weights):
             raise InputError(f"Expected as many weights as the network has, found {len(self.weights)}.")
@@ -161,52 +161,37 @@ class TorchSession(Session):
             at += tensor.numel()
 
     def gradient(self, inputs: Array, labels: Ints) -> Floats:
-        self._module.train()
+        self.module.train()
         self._gradient[:] = 0
-        loss = nn.functional.cross_entropy(self._module(as_tensor(inputs)), torch.from_numpy(np.asarray(labels)))
+        loss = nn.functional.cross_entropy(self.module(as_tensor(inputs)), torch.from_numpy(np.asarray(labels)))
         loss.backward()  # adds into the views
         return self._gradient
 
     def logits(self, inputs: Array) -> Floats:
         """Logits in evaluation mode: no dropout, and running averages in batch normalisation."""
-        self._module.eval()
+        self.module.eval()
         with torch.no_grad():
-            return in_batches(inputs, lambda batch: self._module(as_tensor(batch)).numpy())
+            return in_batches(inputs, lambda batch: self.module(as_tensor(batch)).numpy())
 
     def features(self, inputs: Array) -> Floats:
         return self.scores(inputs)[1]
 
     def scores(self, inputs: Array) -> tuple[Floats, Floats]:
         caught: list[Any] = []
-        hook = last_linear(self._module)[1].register_forward_pre_hook(lambda _, fed: caught.append(fed[0].numpy()))
+        hook = last_linear(self.module)[1].register_forward_pre_hook(lambda _, fed: caught.append(fed[0].numpy()))
         try:
             logits = self.logits(inputs)
         finally:
             hook.remove()
         return logits, np.concatenate(caught)
 
-    def layers(self, inputs: Array) -> dict[str, Floats]:
-        """Flattened outputs of each convolution and linear layer, by name."""
-        caught: dict[str, list[Any]] = {}
-        hooks = []
-        for name, part in self._module.named_modules():
-            if isinstance(part, nn.Conv2d | nn.Linear):
-                keep = caught.setdefault(name, []).append
-                hooks.append(part.register_forward_hook(lambda _, __, out, keep=keep: keep(out.flatten(1).numpy())))
-        try:
-            self.logits(inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return {name: np.concatenate(parts) for name, parts in caught.items()}
-
     def curvature(self, inputs: Array) -> Floats:
         """Sum over records and classes of p_j (g_j - sum_k p_k g_k)^2, where g_j is the gradient of logit j."""
-        self._module.eval()
+        self.module.eval()
         total = np.zeros(len(self.weights))
-        parameters = list(self._module.parameters())
+        parameters = list(self.module.parameters())
         for at in range(len(inputs)):
-            logits = self._module(as_tensor(inputs[at : at + 1]))[0]
+            logits = self.module(as_tensor(inputs[at : at + 1]))[0]
             probs = torch.softmax(logits, 0).detach().numpy()
             rows = [self._row(logits, j, parameters) for j in range(len(probs))]
             mean = sum(p * row for p, row in zip(probs, rows, strict=True))
