@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from math import inf
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -77,10 +77,7 @@ class Audit:
 class Evidence(ABC):
     """How the probabilities of an event with and without the unit are turned into an epsilon."""
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Short description for reports."""
+    name: ClassVar[str]  # short description for reports
 
     @abstractmethod
     def strength(self, low: Floats, high: Floats) -> Floats:
@@ -96,11 +93,8 @@ class Evidence(ABC):
 class Threshold(Evidence):
     """The definition of differential privacy, applied to one event."""
 
+    name = "threshold event"
     delta: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return "threshold event"
 
     def strength(self, low: Floats, high: Floats) -> Floats:
         return np.asarray(np.log(np.maximum(low - self.delta, 1e-300)) - np.log(high))
@@ -118,15 +112,12 @@ class Gaussian(Evidence):
     event. The lower bound on mu is valid for any noise; the epsilon that follows assumes that the noise is Gaussian.
     """
 
+    name = "Gaussian shift"
     delta: float
 
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:
             raise InputError(f"Expected a delta above 0 and below 1 to audit Gaussian noise, found {self.delta}.")
-
-    @property
-    def name(self) -> str:
-        return "Gaussian shift"
 
     def strength(self, low: Floats, high: Floats) -> Floats:
         """A lower bound on mu."""
@@ -225,13 +216,10 @@ class SampledShift(Evidence):
     Poisson samples, and is far tighter than any single event.
     """
 
+    name = "sampled Gaussian shift"
     delta: float
     rate: float
     steps: int
-
-    @property
-    def name(self) -> str:
-        return "sampled Gaussian shift"
 
     def strength(self, low: Floats, high: Floats) -> Floats:
         """The inverse of the least multiplier that is not compatible with the event; 0 where all are."""
