@@ -271,7 +271,9 @@ def audit_mechanism(
     if event is None:
         raise InputError(f"Expected a mechanism that claims an epsilon, found {type(mechanism).__name__}.")
     evidence = evidence_for(event, delta)
-    releases = _releases(mechanism, query, faithful)
+    releases: Releases = Stacked(mechanism, query, faithful)
+    if isinstance(mechanism, RandomisedReports):  # each record is randomised by itself
+        releases = Reported(mechanism, query)
     scored = _ScoredReleases(releases, Contrast.of(mechanism, query, present, absent, isfinite(event.pure())), draws)
     stream = randomness or Secure()
     with_unit = scored.sampled(present, absent, members.rate, stream)
@@ -286,13 +288,6 @@ def audit_mechanism(
         draws,
         evidence.name,
     )
-
-
-def _releases(mechanism: Mechanism, query: Query, faithful: bool) -> Releases:
-    """Release by record where each record is randomised by itself, and by cell everywhere else."""
-    if isinstance(mechanism, RandomisedReports):
-        return Reported(mechanism, query)
-    return Stacked(mechanism, query, faithful)
 
 
 def evidence_for(event: Event, delta: float) -> Evidence:
