@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
-from fedcalib.export.graph import Graph, Scores, log_probs, softmax
+from fedcalib.export.graph import Graph, Scores, both_classes, log_probs, softmax
 from fedcalib.records import softmax as softmax_of
 from fedcalib.types import Floats
 
@@ -20,6 +20,8 @@ _ROUNDING_ERROR = 1e-15  # a few units in the last place
 @dataclass(frozen=True)
 class Input(ABC):
     """The input that a model declares.
+
+    What a kind does not state is as for probabilities of shape (n, classes).
 
     Parameters
     ----------
@@ -36,21 +38,22 @@ class Input(ABC):
     single: bool = False
     name: ClassVar[str]
 
-    @abstractmethod
     def shape(self, classes: int | None) -> list[int | str]:
         """The declared shape of input and output."""
+        return ["records", "classes" if classes is None else classes]
 
     @abstractmethod
     def scores(self, graph: Graph, values: str) -> Scores:
         """Probabilities and logits of valid values."""
 
-    @abstractmethod
     def allowed(self, graph: Graph, values: str) -> str:
-        """Whether each value is one that the Python artifact accepts."""
+        """Whether each value is one that the Python artifact accepts: NaN is not, because it compares as false."""
+        above, below = graph.op("GreaterOrEqual", values, 0.0), graph.op("LessOrEqual", values, 1.0)
+        return graph.op("And", above, below)
 
-    @abstractmethod
     def expected(self, calibrator: Calibrator, values: Floats) -> Floats:
         """The answer of the Python artifact."""
+        return calibrator(values)
 
     def rounded(self, calibrator: Calibrator, values: Floats) -> list[Floats]:
         """Answers of the Python artifact for inputs that differ by rounding only."""
@@ -89,17 +92,8 @@ class Probabilities(Input):
 
     name = "probabilities"
 
-    def shape(self, classes: int | None) -> list[int | str]:
-        return ["records", "classes" if classes is None else classes]
-
     def scores(self, graph: Graph, values: str) -> Scores:
         return Scores(values, log_probs(graph, values))
-
-    def allowed(self, graph: Graph, values: str) -> str:
-        return _between(graph, values)
-
-    def expected(self, calibrator: Calibrator, values: Floats) -> Floats:
-        return calibrator(values)
 
 
 @final
@@ -120,9 +114,6 @@ class Logits(Input):
     """
 
     name = "logits"
-
-    def shape(self, classes: int | None) -> list[int | str]:
-        return ["records", "classes" if classes is None else classes]
 
     def scores(self, graph: Graph, values: str) -> Scores:
         return Scores(softmax(graph, values), values)
@@ -166,23 +157,11 @@ class Score(Input):
         return ["records"]
 
     def scores(self, graph: Graph, values: str) -> Scores:
-        pair = graph.op("Concat", graph.op("Sub", 1.0, values), values, axis=1)
+        pair = both_classes(graph, values)
         return Scores(pair, log_probs(graph, pair))
-
-    def allowed(self, graph: Graph, values: str) -> str:
-        return _between(graph, values)
-
-    def expected(self, calibrator: Calibrator, values: Floats) -> Floats:
-        return calibrator(values)
 
     def columns(self, graph: Graph, values: str) -> str:
         return graph.op("Unsqueeze", values, np.array([1]))
 
     def answer(self, graph: Graph, probs: str) -> str:
         return graph.op("Squeeze", graph.columns(probs, 1, 2), np.array([1]))
-
-
-def _between(graph: Graph, values: str) -> str:
-    """Whether values are between 0 and 1; NaN is not, because it compares as false."""
-    above, below = graph.op("GreaterOrEqual", values, 0.0), graph.op("LessOrEqual", values, 1.0)
-    return graph.op("And", above, below)
