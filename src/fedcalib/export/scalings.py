@@ -19,59 +19,44 @@ from fedcalib.artifacts.scaling import (
 )
 from fedcalib.artifacts.steps import NEWTON_STEPS, ODDS_MARGIN, ByOdds, ByScale, Normaliser
 from fedcalib.errors import InputError
-from fedcalib.export.graph import (
-    Graph,
-    Scores,
-    both_classes,
-    breaks,
-    calibrated,
-    classes_of,
-    is_class,
-    log1p,
-    log_probs,
-    normalised,
-    scaled,
-    sigmoid,
-    softmax,
-    softplus,
-    top,
-)
+from fedcalib.export import graph as ops
+from fedcalib.export.graph import Graph, Scores, breaks, calibrated, classes_of
 from fedcalib.types import Array
 
 
 @calibrated.register
 def _(calibrator: Temperature, graph: Graph, scores: Scores) -> str:
-    return softmax(graph, scaled(graph, scores.logits, 1 / calibrator.temperature))
+    return ops.softmax(graph, ops.scaled(graph, scores.logits, 1 / calibrator.temperature))
 
 
 @calibrated.register
 def _(calibrator: VectorScaling, graph: Graph, scores: Scores) -> str:
     scaled = graph.op("Mul", scores.logits, np.array([calibrator.scale]))
-    return softmax(graph, graph.op("Add", scaled, np.array([calibrator.shift])))
+    return ops.softmax(graph, graph.op("Add", scaled, np.array([calibrator.shift])))
 
 
 @calibrated.register
 def _(calibrator: MatrixScaling, graph: Graph, scores: Scores) -> str:
     mixed = graph.op("MatMul", scores.logits, np.array(calibrator.matrix).T)
-    return softmax(graph, graph.op("Add", mixed, np.array([calibrator.shift])))
+    return ops.softmax(graph, graph.op("Add", mixed, np.array([calibrator.shift])))
 
 
 @calibrated.register
 def _(calibrator: Platt, graph: Graph, scores: Scores) -> str:
     zero, one = (graph.columns(scores.logits, k, k + 1) for k in (0, 1))
-    odds = scaled(graph, graph.op("Sub", one, zero), calibrator.slope)
-    return both_classes(graph, sigmoid(graph, graph.op("Add", odds, calibrator.intercept)))
+    odds = ops.scaled(graph, graph.op("Sub", one, zero), calibrator.slope)
+    return ops.both_classes(graph, ops.sigmoid(graph, graph.op("Add", odds, calibrator.intercept)))
 
 
 @calibrated.register
 def _(calibrator: Beta, graph: Graph, scores: Scores) -> str:
     zero, one = (graph.columns(scores.logits, k, k + 1) for k in (0, 1))
     decay = graph.op("Exp", graph.op("Neg", graph.op("Abs", graph.op("Sub", one, zero))))
-    mass = graph.op("Add", graph.op("Max", zero, one), log1p(graph, decay))
-    rising = scaled(graph, graph.op("Sub", one, mass), calibrator.low)
-    falling = scaled(graph, graph.op("Sub", zero, mass), calibrator.high)
+    mass = graph.op("Add", graph.op("Max", zero, one), ops.log1p(graph, decay))
+    rising = ops.scaled(graph, graph.op("Sub", one, mass), calibrator.low)
+    falling = ops.scaled(graph, graph.op("Sub", zero, mass), calibrator.high)
     odds = graph.op("Add", graph.op("Sub", rising, falling), calibrator.intercept)
-    return both_classes(graph, sigmoid(graph, odds))
+    return ops.both_classes(graph, ops.sigmoid(graph, odds))
 
 
 @calibrated.register
@@ -128,11 +113,11 @@ def _ranked(graph: Graph, logits: str) -> tuple[str, str]:
 def _stretched(graph: Graph, logits: str, values: str, order: str, raw: str) -> str:
     """Gaps multiplied by the softplus of `raw`, summed from the last class, and assigned to their classes."""
     gaps = graph.op("Sub", graph.columns(values, 0, -1), graph.columns(values, 1, None))
-    steps = graph.op("Mul", gaps, softplus(graph, raw))
+    steps = graph.op("Mul", gaps, ops.softplus(graph, raw))
     sums = graph.op("CumSum", steps, graph.op("Squeeze", np.array([1])), reverse=1)
     last = graph.op("Mul", graph.columns(values, -1, None), 0.0)
     sorted_ = graph.op("Concat", sums, last, axis=1)
-    return softmax(graph, graph.op("ScatterElements", logits, order, sorted_, axis=1))
+    return ops.softmax(graph, graph.op("ScatterElements", logits, order, sorted_, axis=1))
 
 
 @singledispatch
@@ -143,7 +128,7 @@ def brought_to_one(normaliser: Normaliser, graph: Graph, values: str, fallback: 
 
 @brought_to_one.register
 def _(normaliser: ByScale, graph: Graph, values: str, fallback: str) -> str:
-    return normalised(graph, values, fallback)
+    return ops.normalised(graph, values, fallback)
 
 
 @brought_to_one.register
@@ -152,7 +137,7 @@ def _(normaliser: ByOdds, graph: Graph, values: str, fallback: str) -> str:
     odds = graph.op("Div", inside, graph.op("Sub", 1.0, inside))
     moved = _probability(graph, graph.op("Mul", _factor(graph, odds), odds))
     positive = graph.op("Greater", graph.reduced("ReduceSum", values), 0.0)
-    return normalised(graph, graph.op("Where", positive, moved, 0.0), fallback)
+    return ops.normalised(graph, graph.op("Where", positive, moved, 0.0), fallback)
 
 
 def _probability(graph: Graph, odds: str) -> str:
@@ -162,7 +147,7 @@ def _probability(graph: Graph, odds: str) -> str:
 def _factor(graph: Graph, odds: str) -> str:
     """The factor of each row's odds, by the same Newton steps as in the artifact."""
     largest = graph.reduced("ReduceMax", odds)
-    others = graph.op("Where", is_class(graph, odds, top(graph, odds)), 0.0, odds)
+    others = graph.op("Where", ops.is_class(graph, odds, ops.top(graph, odds)), 0.0, odds)
     factor = graph.op("Div", largest, largest)
     for _ in range(NEWTON_STEPS):
         factor = graph.op(
@@ -190,7 +175,7 @@ def _(calibrator: Identity, graph: Graph, scores: Scores) -> str:
 def _(calibrator: Chain, graph: Graph, scores: Scores) -> str:
     for stage in calibrator.stages:
         probs = calibrated(stage, graph, scores)
-        scores = Scores(probs, log_probs(graph, probs))
+        scores = Scores(probs, ops.log_probs(graph, probs))
     return scores.probs
 
 
@@ -207,15 +192,15 @@ def _(calibrator: Mixture, graph: Graph, scores: Scores) -> str:
 def _(calibrator: LabelShift, graph: Graph, scores: Scores) -> str:
     inner = calibrated(calibrator.inner, graph, scores)
     weights = np.array([calibrator.own]) / np.array([calibrator.overall])
-    return normalised(graph, graph.op("Mul", inner, weights), inner)
+    return ops.normalised(graph, graph.op("Mul", inner, weights), inner)
 
 
 @calibrated.register
 def _(calibrator: KeepTop, graph: Graph, scores: Scores) -> str:
     inner = calibrated(calibrator.inner, graph, scores)
-    base = top(graph, scores.probs)
-    same = graph.op("Equal", top(graph, inner), base)
-    return graph.op("Where", same, inner, _levelled(graph, inner, is_class(graph, inner, base)))
+    base = ops.top(graph, scores.probs)
+    same = graph.op("Equal", ops.top(graph, inner), base)
+    return graph.op("Where", same, inner, _levelled(graph, inner, ops.is_class(graph, inner, base)))
 
 
 def _levelled(graph: Graph, probs: str, own: str) -> str:
@@ -228,19 +213,14 @@ def _levelled(graph: Graph, probs: str, own: str) -> str:
     counts = graph.op("CumSum", graph.op("Add", graph.op("Mul", ranked, 0.0), 1.0), axis)
     sums = graph.op("Add", graph.op("CumSum", ranked, axis), mine)
     level = graph.reduced("ReduceMax", graph.op("Div", sums, graph.op("Add", counts, 1.0)))
-    out = graph.op("Where", own, scaled(graph, level, 1 + TOP_MARGIN), graph.op("Min", probs, level))
+    out = graph.op("Where", own, ops.scaled(graph, level, 1 + TOP_MARGIN), graph.op("Min", probs, level))
     return graph.op("Div", out, graph.reduced("ReduceSum", out))
 
 
 @classes_of.register
-def _(calibrator: Chain) -> int | None:
-    known = (classes_of(stage) for stage in calibrator.stages)
-    return next((classes for classes in known if classes is not None), None)
-
-
-@classes_of.register
-def _(calibrator: Mixture) -> int | None:
-    known = (classes_of(part) for part in calibrator.parts)
+def _(calibrator: Chain | Mixture) -> int | None:
+    parts = calibrator.stages if isinstance(calibrator, Chain) else calibrator.parts
+    known = (classes_of(part) for part in parts)
     return next((classes for classes in known if classes is not None), None)
 
 

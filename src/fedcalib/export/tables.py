@@ -9,23 +9,8 @@ import numpy as np
 from fedcalib.artifacts.logit_shifts import LogitOffsets, LogitShifts
 from fedcalib.artifacts.steps import Blend, EdgeSteps, Steps, TopLabelSteps
 from fedcalib.errors import InputError
-from fedcalib.export.graph import (
-    Graph,
-    Scores,
-    bins,
-    both_classes,
-    breaks,
-    calibrated,
-    classes_of,
-    is_class,
-    log1p,
-    log_probs,
-    looked_up,
-    normalised,
-    sigmoid,
-    softmax,
-    top,
-)
+from fedcalib.export import graph as ops
+from fedcalib.export.graph import Graph, Scores, breaks, calibrated, classes_of
 from fedcalib.export.scalings import brought_to_one
 from fedcalib.metrics.binning import Axis, EvenLogOdds, EvenProbability
 from fedcalib.types import Floats
@@ -47,7 +32,7 @@ def _(calibrator: Blend, graph: Graph, scores: Scores) -> str:
     if not calibrator.changed_only:
         return mixed
     plain = brought_to_one(calibrator.steps.normaliser, graph, raw, scores.probs)
-    same = graph.op("Equal", top(graph, plain), top(graph, scores.probs))
+    same = graph.op("Equal", ops.top(graph, plain), ops.top(graph, scores.probs))
     return graph.op("Where", same, plain, mixed)
 
 
@@ -56,15 +41,15 @@ def _(calibrator: EdgeSteps, graph: Graph, scores: Scores) -> str:
     one = graph.columns(scores.probs, 1, 2)
     if not calibrator.edges:
         flat = graph.op("Add", graph.op("Mul", one, 0.0), calibrator.values[0])
-        return both_classes(graph, flat)
+        return ops.both_classes(graph, flat)
     passed = graph.cast(graph.op("GreaterOrEqual", one, np.array([calibrator.edges])), np.int64)
     bucket = graph.reduced("ReduceSum", passed)
-    return both_classes(graph, graph.op("Gather", np.array(calibrator.values), bucket))
+    return ops.both_classes(graph, graph.op("Gather", np.array(calibrator.values), bucket))
 
 
 @calibrated.register
 def _(calibrator: TopLabelSteps, graph: Graph, scores: Scores) -> str:
-    best = is_class(graph, scores.probs, top(graph, scores.probs))
+    best = ops.is_class(graph, scores.probs, ops.top(graph, scores.probs))
     others = graph.op("Where", best, 0.0, scores.probs)
     remaining = graph.reduced("ReduceSum", others)
     positive = graph.op("Greater", remaining, 0.0)
@@ -72,7 +57,7 @@ def _(calibrator: TopLabelSteps, graph: Graph, scores: Scores) -> str:
     divisor = graph.op("Where", positive, remaining, 1.0)
     proportions = graph.op("Where", positive, graph.op("Div", others, divisor), even)
     runner_up = graph.reduced("ReduceMax", proportions)
-    cells = bins(graph, graph.reduced("ReduceMax", scores.probs), len(calibrator.steps))
+    cells = ops.bins(graph, graph.reduced("ReduceMax", scores.probs), len(calibrator.steps))
     stepped = graph.op("Gather", np.array(calibrator.steps), cells)
     least = graph.op("Div", runner_up, graph.op("Add", runner_up, 1.0))
     confidence = graph.op("Max", stepped, least)
@@ -83,13 +68,13 @@ def _(calibrator: TopLabelSteps, graph: Graph, scores: Scores) -> str:
 def _(calibrator: LogitOffsets, graph: Graph, scores: Scores) -> str:
     odds = _log_odds(graph, scores.probs)
     moved = graph.op("Add", odds, _of_cells(graph, odds, np.array(calibrator.table), calibrator.reach))
-    return normalised(graph, sigmoid(graph, moved), scores.probs)
+    return ops.normalised(graph, ops.sigmoid(graph, moved), scores.probs)
 
 
 @calibrated.register
 def _(calibrator: LogitShifts, graph: Graph, scores: Scores) -> str:
     shifts = _of_cells(graph, _log_odds(graph, scores.probs), np.array(calibrator.table), calibrator.reach)
-    return softmax(graph, graph.op("Add", log_probs(graph, scores.probs), shifts))
+    return ops.softmax(graph, graph.op("Add", ops.log_probs(graph, scores.probs), shifts))
 
 
 @classes_of.register
@@ -139,12 +124,12 @@ def _even(count: int) -> tuple[float, ...]:
 
 def _log_odds(graph: Graph, probs: str) -> str:
     inside = graph.op("Clip", probs, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
-    return graph.op("Sub", graph.op("Log", inside), log1p(graph, graph.op("Neg", inside)))
+    return graph.op("Sub", graph.op("Log", inside), ops.log1p(graph, graph.op("Neg", inside)))
 
 
 def _of_cells(graph: Graph, odds: str, table: Floats, reach: float) -> str:
     """Entries of a table at each class's cell of the log-odds."""
-    return looked_up(graph, table, _odds_cells(graph, odds, table.shape[1], reach))
+    return ops.looked_up(graph, table, _odds_cells(graph, odds, table.shape[1], reach))
 
 
 def _odds_cells(graph: Graph, odds: str, count: int, reach: float) -> str:
@@ -157,8 +142,8 @@ def _raw(steps: Steps, graph: Graph, probs: str) -> str:
     table = np.array(steps.table)
     if steps.classes == 2:
         one = _cells(steps.axis, graph, graph.columns(probs, 1, 2), table.shape[1])
-        return both_classes(graph, graph.op("Gather", table[0], one))
-    return looked_up(graph, table, _cells(steps.axis, graph, probs, table.shape[1]))
+        return ops.both_classes(graph, graph.op("Gather", table[0], one))
+    return ops.looked_up(graph, table, _cells(steps.axis, graph, probs, table.shape[1]))
 
 
 @singledispatch
@@ -169,7 +154,7 @@ def _cells(axis: Axis, graph: Graph, probs: str, count: int) -> str:
 
 @_cells.register
 def _(axis: EvenProbability, graph: Graph, probs: str, count: int) -> str:
-    return bins(graph, probs, count)
+    return ops.bins(graph, probs, count)
 
 
 @_cells.register
