@@ -110,6 +110,12 @@ class Identity(Calibrator):
 UNCHANGED: Final = Identity()
 
 
+def check_classes(expected: int, values: Floats) -> None:
+    """Raise an error unless probabilities or logits have as many columns as there are classes."""
+    if values.shape[1] != expected:
+        raise InputError(f"Expected {expected} classes, found {values.shape[1]}.")
+
+
 def normalised(values: Floats, fallback: Floats) -> Floats:
     """Rows divided by their sums; a row of zeros is replaced by the row of `fallback`, the model's probabilities."""
     mass = values.sum(axis=1, keepdims=True)

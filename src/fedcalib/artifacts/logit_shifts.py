@@ -13,7 +13,7 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.calibrator import Calibrator, Identity, normalised
+from fedcalib.artifacts.calibrator import Calibrator, Identity, check_classes, normalised
 from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import odds_cells
@@ -45,16 +45,11 @@ class LogitOffsets(Calibrator):
     reach: float
 
     def __post_init__(self) -> None:
-        widths = {len(row) for row in self.table}
-        if len(widths) != 1 or 0 in widths or not all(map(isfinite, sum(self.table, ()))) or not self.reach > 0:
-            raise InputError(
-                "Expected one finite offset per class and cell, equally many cells per class, and a reach above 0."
-            )
+        _check_cells("offset", self.table, self.reach)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         table = np.array(self.table)
-        if probs.shape[1] != len(table):
-            raise InputError(f"Expected {len(table)} classes, found {probs.shape[1]}.")
+        check_classes(len(table), probs)
         odds = log_odds(probs)
         moved = odds + table[np.arange(len(table)), odds_cells(odds, table.shape[1], self.reach)]
         return normalised(sigmoid(moved), probs)
@@ -83,18 +78,21 @@ class LogitShifts(Calibrator):
     reach: float
 
     def __post_init__(self) -> None:
-        widths = {len(row) for row in self.table}
-        if len(widths) != 1 or 0 in widths or not all(map(isfinite, sum(self.table, ()))) or not self.reach > 0:
-            raise InputError(
-                "Expected one finite shift per class and cell, equally many cells per class, and a reach above 0."
-            )
+        _check_cells("shift", self.table, self.reach)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         table = np.array(self.table)
-        if probs.shape[1] != len(table):
-            raise InputError(f"Expected {len(table)} classes, found {probs.shape[1]}.")
+        check_classes(len(table), probs)
         cells = odds_cells(log_odds(probs), table.shape[1], self.reach)
         return softmax(log_probs(np.asarray(probs, dtype=np.float64)) + table[np.arange(len(table)), cells])
+
+
+def _check_cells(name: str, table: tuple[tuple[float, ...], ...], reach: float) -> None:
+    widths = {len(row) for row in table}
+    if len(widths) != 1 or 0 in widths or not all(map(isfinite, sum(table, ()))) or not reach > 0:
+        raise InputError(
+            f"Expected one finite {name} per class and cell, equally many cells per class, and a reach above 0."
+        )
 
 
 @final
@@ -191,8 +189,7 @@ class LabelShift(Calibrator):
         return cls(calibrator or Identity(), tuple(own.tolist()), overall.shares)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        if probs.shape[1] != len(self.own):
-            raise InputError(f"Expected {len(self.own)} classes, found {probs.shape[1]}.")
+        check_classes(len(self.own), probs)
         calibrated = self.inner.calibrate(probs, logits)
         return normalised(calibrated * (np.array(self.own) / np.array(self.overall)), calibrated)
 

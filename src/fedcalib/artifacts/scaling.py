@@ -13,7 +13,7 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.artifacts.calibrator import Calibrator
+from fedcalib.artifacts.calibrator import Calibrator, check_classes
 from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.numeric import sigmoid
@@ -76,7 +76,7 @@ class VectorScaling(Calibrator):
             raise InputError("Expected one finite factor and one finite shift per class, found others.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        _check_classes(len(self.scale), logits)
+        check_classes(len(self.scale), logits)
         return softmax(np.array(self.scale) * logits + np.array(self.shift))
 
 
@@ -108,13 +108,8 @@ class MatrixScaling(Calibrator):
             raise InputError("Expected a finite square matrix and one finite shift per class, found others.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        _check_classes(len(self.shift), logits)
+        check_classes(len(self.shift), logits)
         return softmax(logits @ np.array(self.matrix).T + np.array(self.shift))
-
-
-def _check_classes(expected: int, logits: Floats) -> None:
-    if logits.shape[1] != expected:
-        raise InputError(f"Expected {expected} classes, found {logits.shape[1]}.")
 
 
 @final
@@ -297,8 +292,7 @@ class OrderPreservingVector(Calibrator):
         _check_finite(np.array(self.slope), np.array(self.shift))
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        if logits.shape[1] != len(self.slope):
-            raise InputError(f"Expected {len(self.slope)} classes, found {logits.shape[1]}.")
+        check_classes(len(self.slope), logits)
         ranked = Sorted.of(logits)
         return softmax(ranked.restored(ranked.stretched(softplus(self.raw(ranked)))))
 
@@ -337,8 +331,7 @@ class OrderPreservingNetwork(Calibrator):
         _check_finite(*self.weights, *self.biases)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        if logits.shape[1] != self.weights[0].shape[1]:
-            raise InputError(f"Expected {self.weights[0].shape[1]} classes, found {logits.shape[1]}.")
+        check_classes(self.weights[0].shape[1], logits)
         hidden = np.clip(logits, -1e6, 1e6)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.maximum(hidden @ weight.T + bias, 0.0)

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fedcalib.artifacts.calibrator import Calibrator, normalised
+from fedcalib.artifacts.calibrator import Calibrator, check_classes, normalised
 from fedcalib.artifacts.scaling import binary
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import EVEN, Axis, bin_index_unchecked
@@ -149,8 +149,7 @@ class Steps(Calibrator):
     def raw(self, probs: Floats) -> Floats:
         """Values of the step functions, shape (n, classes), before normalising."""
         table = np.array(self.table)
-        if probs.shape[1] != self.classes:
-            raise InputError(f"Expected {self.classes} classes, found {probs.shape[1]}.")
+        check_classes(self.classes, probs)
         if self.classes == 2:
             one = table[0][self.axis.checked_cells(probs[:, 1], table.shape[1])]
             return np.stack([1 - one, one], axis=1)
@@ -274,8 +273,7 @@ class TopLabelSteps(Calibrator):
             raise InputError("Expected one probability between 0 and 1 per bin, found others.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
-        if probs.shape[1] != self.classes:
-            raise InputError(f"Expected {self.classes} classes, found {probs.shape[1]}.")
+        check_classes(self.classes, probs)
         rows, best = np.arange(len(probs)), probs.argmax(axis=1)
         others = probs.copy()
         others[rows, best] = 0.0
