@@ -40,6 +40,7 @@ def template_values(page: Page) -> dict[str, Any]:
     """Everything that the template shows, by name."""
     metrics = metric_rows(page.metrics)
     sites = [row.guarded for row in page.sites]
+    first, second = (page.before, page.after) if page.before else (page.after, None)
     return {
         "page": page,
         "facts": _facts(page),
@@ -49,8 +50,8 @@ def template_values(page: Page) -> dict[str, Any]:
         "sites": site_rows(sites),
         "sites_compare": any(row.after is not None and row.before is not None for row in sites),
         "sites_count": any(row.records is not None for row in sites),
-        "reliability": _reliability(page),
-        "tables": [_table(diagram) for diagram in (page.before, page.after) if diagram is not None],
+        "reliability": embed(curve_plots.reliability(first, second)) if first else None,
+        "tables": [_table(diagram) for diagram in (first, second) if diagram is not None],
         "site_picture": embed(row_plots.bars_by_site(sites, page.site_metric)) if sites else None,
         "figures": [embed(picture) for picture in page.figures],
         "provenance": [(name, _setting(value)) for name, value in page.provenance.items()],
@@ -66,17 +67,6 @@ def embed(picture: Picture) -> Embedded:
 def _facts(page: Page) -> list[tuple[str, str]]:
     named: Sequence[tuple[str, Count]] = (("Records", page.records), ("Clients", page.clients))
     return [(name, count(value)) for name, value in named if page.private or value is not None]
-
-
-def _reliability(page: Page) -> Embedded | None:
-    match page.before, page.after:
-        case None, None:
-            return None
-        case Diagram() as first, second:
-            return embed(curve_plots.reliability(first, second))
-        case None, Diagram() as only:
-            return embed(curve_plots.reliability(only))
-    return None
 
 
 def _table(diagram: Diagram) -> dict[str, Any]:
@@ -166,7 +156,8 @@ def _refuse_exact_counts(page: Page) -> None:
     given = {"records": page.records, "clients": page.clients}
     given |= {f"records of {row.site}": row.records for row in page.sites}
     exact = [name for name, count in given.items() if not _may_be_shown(count)]
-    exact += [f"counts of {diagram.label}" for diagram in (page.before, page.after) if diagram and _is_exact(diagram)]
+    diagrams = [diagram for diagram in (page.before, page.after) if diagram is not None]
+    exact += [f"counts of {each.label}" for each in diagrams if each.count is not None and not each.noisy]
     if exact:
         raise InputError(
             f"Expected no exact count on a page under differential privacy, found {', '.join(exact)}; "
@@ -180,7 +171,3 @@ def _may_be_shown(count: Count) -> bool:
         _, low, high = parts(count)
         return low < high
     return count is None or isinstance(count, Public)
-
-
-def _is_exact(diagram: Diagram) -> bool:
-    return diagram.count is not None and not diagram.noisy
