@@ -11,21 +11,8 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import Direction
-from fedcalib.report.canvas import (
-    AFTER,
-    ALARM,
-    BEFORE,
-    MAX_ROWS,
-    SOFT,
-    WIDE,
-    Picture,
-    Words,
-    draw,
-    height,
-    row_axes,
-    rows_left_out,
-    whiskers,
-)
+from fedcalib.report import canvas
+from fedcalib.report.canvas import AFTER, ALARM, BEFORE, SOFT, WIDE, Picture, Words, draw
 from fedcalib.report.tables import TOO_FEW, decimals_for, number, short, with_interval
 from fedcalib.report.values import Contender, Number, SiteRow, TimePoint, known, parts
 from fedcalib.types import Bools, Floats
@@ -37,20 +24,20 @@ def comparison(rows: Sequence[Contender], metrics: Mapping[str, Direction], titl
         raise InputError(
             f"Expected {len(metrics)} values per method, one per metric, found another number for {wrong}."
         )
-    shown = rows[:MAX_ROWS]
+    shown = rows[: canvas.MAX_ROWS]
 
     def paint(figure: Any) -> None:
         panels = figure.subplots(1, max(1, len(metrics)), squeeze=False)[0]
         for index, (axes, (metric, better)) in enumerate(zip(panels, metrics.items(), strict=False)):
-            row_axes(axes, [row.name if index == 0 else "" for row in shown])
+            canvas.row_axes(axes, [row.name if index == 0 else "" for row in shown])
             axes.set_title(f"{short(metric, 24)} ({better} is better)", fontsize=9.5)
             axes.margins(x=0.12)
             axes.locator_params(axis="x", nbins=5)
             _dots(axes, shown, index, better)
 
-    intervals = whiskers(value for row in shown for value in row.values)
-    reading = "Filled: the best. Dashed: the reference. Each panel has its own scale." + intervals + rows_left_out(rows)
-    return draw(Words(title, reading, _in_words(shown, metrics)), (WIDE, height(len(shown), 0.36)), paint)
+    remarks = canvas.whiskers(value for row in shown for value in row.values) + canvas.rows_left_out(rows)
+    reading = "Filled: the best. Dashed: the reference. Each panel has its own scale." + remarks
+    return draw(Words(title, reading, _in_words(shown, metrics)), (WIDE, canvas.height(len(shown), 0.36)), paint)
 
 
 def _dots(axes: Any, rows: Sequence[Contender], metric: int, better: Direction) -> None:
@@ -93,11 +80,11 @@ def _in_words(rows: Sequence[Contender], metrics: Mapping[str, Direction]) -> st
 
 def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: str = "Site by site") -> Picture:
     """Bars of each site's gap before and after; sites with too few records have a remark instead."""
-    shown = [row.guarded for row in rows[:MAX_ROWS]]
+    shown = [row.guarded for row in rows[: canvas.MAX_ROWS]]
     both = any(row.after is not None for row in shown) and any(row.before is not None for row in shown)
 
     def paint(figure: Any) -> None:
-        axes = row_axes(figure.add_subplot(), [row.site for row in shown])
+        axes = canvas.row_axes(figure.add_subplot(), [row.site for row in shown])
         axes.axvline(0, color=SOFT, linewidth=0.9)
         for place, row in enumerate(shown):
             _site(axes, place, row, both)
@@ -106,10 +93,10 @@ def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: 
         if both:
             _key(axes)
 
-    intervals = whiskers(value for row in shown for value in (row.before, row.after))
-    reading = "The shorter a bar, the better." + intervals + rows_left_out(rows)
+    intervals = canvas.whiskers(value for row in shown for value in (row.before, row.after))
+    reading = "The shorter a bar, the better." + intervals + canvas.rows_left_out(rows)
     alt = "; ".join(_site_in_words(row) for row in shown) + "." if shown else "No site to show."
-    return draw(Words(title, reading, alt), (WIDE, height(len(shown), 0.38)), paint)
+    return draw(Words(title, reading, alt), (WIDE, canvas.height(len(shown), 0.38)), paint)
 
 
 def _site(axes: Any, place: int, row: SiteRow, both: bool) -> None:
