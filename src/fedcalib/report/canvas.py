@@ -24,38 +24,21 @@ ALARM: Final = "#a3195b"  # alarms have a shape of their own as well
 SERIES: Final = (BEFORE, AFTER, "#009e73", ALARM, "#b8860b", "#56a0d3", SOFT)
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 
+# fmt: off
 _STYLE: Final = {
     "font.family": ["DejaVu Sans"],  # part of matplotlib, so that every machine draws the same
-    "font.size": 9.5,
-    "text.color": INK,
     "text.parse_math": False,  # a dollar sign in the name of a site is no formula
-    "axes.edgecolor": "#9aa5b1",
-    "axes.labelcolor": INK,
-    "axes.labelsize": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlecolor": INK,
-    "axes.titlepad": 8.0,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.unicode_minus": True,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.7,
-    "xtick.color": "#9aa5b1",
-    "ytick.color": "#9aa5b1",
-    "xtick.labelcolor": SOFT,
-    "ytick.labelcolor": SOFT,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "legend.frameon": False,
-    "legend.fontsize": 8.8,
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
+    "font.size": 9.5, "text.color": INK,
+    "axes.edgecolor": "#9aa5b1", "axes.labelcolor": INK, "axes.labelsize": 9.5, "axes.linewidth": 0.8,
+    "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlecolor": INK,
+    "axes.titlepad": 8.0, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
+    "axes.unicode_minus": True, "grid.color": FAINT, "grid.linewidth": 0.7,
+    "xtick.color": "#9aa5b1", "xtick.labelcolor": SOFT, "xtick.labelsize": 8.5,
+    "ytick.color": "#9aa5b1", "ytick.labelcolor": SOFT, "ytick.labelsize": 8.5,
+    "legend.frameon": False, "legend.fontsize": 8.8,
+    "figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white",
 }
+# fmt: on
 
 
 @final
