@@ -16,33 +16,9 @@ from typing import ClassVar, final
 import numpy as np
 
 from fedcalib.errors import InputError, PolicyError
-from fedcalib.secagg.crypto import (
-    SECRET_SIZE,
-    SHARE_SIZE,
-    KeyPair,
-    MaskedSum,
-    ProtocolError,
-    derive_both,
-    pair_key,
-    seal,
-    seed_key,
-    split,
-    unseal,
-)
-from fedcalib.secagg.messages import (
-    BOX_SIZE,
-    Advert,
-    Confirmation,
-    MaskedVector,
-    MaskRequest,
-    NeighbourConfirmation,
-    Pledge,
-    RosterEntry,
-    RosterView,
-    SealedShares,
-    Unmasking,
-)
-from fedcalib.secagg.roster import binding_of, require_neighbourhood, require_overall, root_of, roster_hash, seed_hash
+from fedcalib.secagg import crypto, messages
+from fedcalib.secagg.crypto import ProtocolError
+from fedcalib.secagg.roster import require_neighbourhood, require_overall, root_of, roster_hash, seed_hash, unpack
 from fedcalib.secagg.setup import SIGNATURE_SIZE, Directory, NeighbourGraph, SetupPlan, SigningIdentity, Slot, Written
 from fedcalib.types import Words
 
@@ -97,10 +73,10 @@ class SlotProgress:
     binding: bytes
     members: bytes
     held: tuple[HeldShares, ...]
-    masked: MaskedVector | None
+    masked: messages.MaskedVector | None
     survivors: bytes | None = None
-    confirmation: Confirmation | None = None
-    unmasking: Unmasking | None = None
+    confirmation: messages.Confirmation | None = None
+    unmasking: messages.Unmasking | None = None
 
 
 @final
@@ -109,12 +85,12 @@ class SetupState:
     """One setup and the slots that it prepared."""
 
     plan: SetupPlan
-    advert: Advert
+    advert: messages.Advert
     encryption: bytes | None
     secrets: tuple[SlotSecrets | None, ...]
     progress: tuple[SlotProgress | None, ...]
     circle: Neighbourhood | None = None
-    sealed: SealedShares | None = None
+    sealed: messages.SealedShares | None = None
 
 
 @final
@@ -184,11 +160,11 @@ UNSIGNED = bytes(SIGNATURE_SIZE)
 
 def start_setup(plan: SetupPlan, identity: SigningIdentity) -> SetupState:
     """Draw an encryption key for the setup, a masking key and a seed for every slot, and sign the public halves."""
-    encryption = KeyPair()
-    pairs = [KeyPair() for _ in plan.slots]
-    seeds = [secrets.token_bytes(SECRET_SIZE) for _ in plan.slots]
-    pledges = tuple(Pledge(pair.public, seed_hash(seed)) for pair, seed in zip(pairs, seeds, strict=True))
-    advert = Advert(plan.digest, identity.name, encryption.public, pledges, UNSIGNED)
+    encryption = crypto.KeyPair()
+    pairs = [crypto.KeyPair() for _ in plan.slots]
+    seeds = [secrets.token_bytes(crypto.SECRET_SIZE) for _ in plan.slots]
+    pledges = tuple(messages.Pledge(pair.public, seed_hash(seed)) for pair, seed in zip(pairs, seeds, strict=True))
+    advert = messages.Advert(plan.digest, identity.name, encryption.public, pledges, UNSIGNED)
     return SetupState(
         plan=plan,
         advert=replace(advert, signature=identity.sign(advert.statement)),
@@ -198,13 +174,15 @@ def start_setup(plan: SetupPlan, identity: SigningIdentity) -> SetupState:
     )
 
 
-def hash_of(plan: SetupPlan, view: RosterView) -> bytes:
+def hash_of(plan: SetupPlan, view: messages.RosterView) -> bytes:
     """Work out the hash of the roster from a client's view of it."""
     leaves = {entry.place: entry.advert.leaf for entry in view.entries}
     return roster_hash(plan, view.size, root_of(view.size, leaves, view.proof))
 
 
-def check_view(plan: SetupPlan, view: RosterView, roster: bytes, own: Advert, directory: Directory) -> None:
+def check_view(
+    plan: SetupPlan, view: messages.RosterView, roster: bytes, own: messages.Advert, directory: Directory
+) -> None:
     """Refuse a neighbourhood that is not the roster's, lacks this client, or holds keys that its sites did not sign."""
     places = tuple(entry.place for entry in view.entries)
     if places != NeighbourGraph(view.size, plan.neighbours(view.size), roster).neighbourhood(view.place):
@@ -220,7 +198,7 @@ def check_view(plan: SetupPlan, view: RosterView, roster: bytes, own: Advert, di
     _check_distinct(view.entries)
 
 
-def check_advert(plan: SetupPlan, advert: Advert, directory: Directory) -> None:
+def check_advert(plan: SetupPlan, advert: messages.Advert, directory: Directory) -> None:
     """Refuse keys for another plan, or that the named site did not sign."""
     if advert.plan != plan.digest or len(advert.pledges) != len(plan.slots):
         raise ProtocolError(
@@ -229,7 +207,7 @@ def check_advert(plan: SetupPlan, advert: Advert, directory: Directory) -> None:
     directory.verify(advert.name, advert.statement, advert.signature)
 
 
-def _check_distinct(entries: Sequence[RosterEntry]) -> None:
+def _check_distinct(entries: Sequence[messages.RosterEntry]) -> None:
     keys = [entry.advert.encryption for entry in entries]
     keys += [pledge.key for entry in entries for pledge in entry.advert.pledges]
     if len(set(keys)) != len(keys):
@@ -237,21 +215,22 @@ def _check_distinct(entries: Sequence[RosterEntry]) -> None:
 
 
 def share(
-    session: SetupState, view: RosterView, roster: bytes, identity: SigningIdentity
-) -> tuple[SetupState, SealedShares]:
+    session: SetupState, view: messages.RosterView, roster: bytes, identity: SigningIdentity
+) -> tuple[SetupState, messages.SealedShares]:
     """Share both secrets of every slot among the neighbourhood, sealed for each neighbour."""
     dealt = _deal(session, view)
-    pair = KeyPair(session.encryption)
+    pair = crypto.KeyPair(session.encryption)
     boxes, neighbours = [], []
     for entry in view.entries:
         if entry.place == view.place:
             continue
         common = pair.agree(entry.advert.encryption)
-        sealer, opener = derive_both(common, "sealed shares", roster, view.place, entry.place)
-        boxes.append(b"".join(seal(sealer, slot, b"".join(both)) for slot, both in enumerate(dealt[entry.place])))
+        sealer, opener = crypto.derive_both(common, "sealed shares", roster, view.place, entry.place)
+        shares = enumerate(dealt[entry.place])
+        boxes.append(b"".join(crypto.seal(sealer, slot, b"".join(both)) for slot, both in shares))
         keys = tuple(pledge.key for pledge in entry.advert.pledges)
         neighbours.append(Neighbour(entry.place, entry.advert.name, keys, opener))
-    sealed = SealedShares(roster, view.place, tuple(boxes), UNSIGNED)
+    sealed = messages.SealedShares(roster, view.place, tuple(boxes), UNSIGNED)
     sealed = replace(sealed, signature=identity.sign(sealed.statement))
     own = tuple(seed for _, seed in dealt[view.place])
     circle = Neighbourhood(roster, view.size, view.place, tuple(neighbours), own)
@@ -259,11 +238,11 @@ def share(
     return replace(session, encryption=None, circle=circle, sealed=sealed), sealed
 
 
-def _deal(session: SetupState, view: RosterView) -> dict[int, list[tuple[bytes, bytes]]]:
+def _deal(session: SetupState, view: messages.RosterView) -> dict[int, list[tuple[bytes, bytes]]]:
     """For each place, slot by slot, its share of the masking key and its share of the seed."""
     hidden = [part for secret in session.secrets if secret is not None for part in (secret.key, secret.seed)]
     places = [entry.place for entry in view.entries]
-    shares = split(hidden, session.plan.neighbourhood_threshold(view.size), [place + 1 for place in places])
+    shares = crypto.split(hidden, session.plan.neighbourhood_threshold(view.size), [place + 1 for place in places])
     return {place: list(zip(row[::2], row[1::2], strict=True)) for place, row in zip(places, shares, strict=True)}
 
 
@@ -275,9 +254,8 @@ def check_present(plan: SetupPlan, circle: Neighbourhood, name: str, present: Se
             "start a new attempt instead of leaving out a site that answered."
         )
     names = {circle.place: name} | {neighbour.place: neighbour.name for neighbour in circle.neighbours}
-    require_neighbourhood(
-        name, sorted(names), present, names, needed=plan.neighbourhood_threshold(circle.size), stage=stage
-    )
+    needed = plan.neighbourhood_threshold(circle.size)
+    require_neighbourhood(name, sorted(names), present, names, needed=needed, stage=stage)
     require_overall(len(present), plan.roster_threshold(circle.size), circle.size, (), stage)
 
 
@@ -286,36 +264,34 @@ def members_of(circle: Neighbourhood, present: Set[int]) -> list[Neighbour]:
     return [neighbour for neighbour in circle.neighbours if neighbour.place in present]
 
 
-def open_boxes(circle: Neighbourhood, request: MaskRequest, present: Set[int]) -> tuple[HeldShares, ...]:
+def open_boxes(circle: Neighbourhood, request: messages.MaskRequest, present: Set[int]) -> tuple[HeldShares, ...]:
     """Open the shares that the neighbours sealed for this client."""
-    neighbours = members_of(circle, present)
-    if len(request.boxes) != BOX_SIZE * len(neighbours):
-        raise ProtocolError(
-            f"Expected sealed shares from {len(neighbours)} neighbours, found {len(request.boxes) // BOX_SIZE}."
-        )
-    return tuple(_open(neighbour, request, at) for at, neighbour in enumerate(neighbours))
+    neighbours, boxes = members_of(circle, present), crypto.pieces(request.boxes, messages.BOX_SIZE)
+    if len(boxes) != len(neighbours):
+        raise ProtocolError(f"Expected sealed shares from {len(neighbours)} neighbours, found {len(boxes)}.")
+    return tuple(_open(neighbour, request.slot, box) for neighbour, box in zip(neighbours, boxes, strict=True))
 
 
-def _open(neighbour: Neighbour, request: MaskRequest, at: int) -> HeldShares:
+def _open(neighbour: Neighbour, slot: int, box: bytes) -> HeldShares:
     try:
-        text = unseal(neighbour.opener, request.slot, request.boxes[at * BOX_SIZE : (at + 1) * BOX_SIZE])
+        text = crypto.unseal(neighbour.opener, slot, box)
     except ProtocolError as error:
         raise ProtocolError(
             f"Expected shares that site {neighbour.name!r} sealed for this client, found some that do not open; "
             "they were changed on the way or belong to another slot. Start a new setup."
         ) from error
-    return HeldShares(neighbour.place, text[:SHARE_SIZE], text[SHARE_SIZE:])
+    return HeldShares(neighbour.place, text[: crypto.SHARE_SIZE], text[crypto.SHARE_SIZE :])
 
 
 def mask(
     words: Words, secret: SlotSecrets, circle: Neighbourhood, slot: int, present: Set[int], *, binding: bytes
 ) -> bytes:
     """Add the client's own mask and one mask for every neighbour that takes part."""
-    total = MaskedSum(words)
-    total.add(seed_key(secret.seed, binding, circle.place))
-    pair = KeyPair(secret.key)
+    total = crypto.MaskedSum(words)
+    total.add(crypto.seed_key(secret.seed, binding, circle.place))
+    pair = crypto.KeyPair(secret.key)
     for neighbour in members_of(circle, present):
-        key = pair_key(pair.agree(neighbour.keys[slot]), binding, circle.place, neighbour.place)
+        key = crypto.pair_key(pair.agree(neighbour.keys[slot]), binding, circle.place, neighbour.place)
         total.add_pair_mask(key, circle.place, neighbour.place)
     return total.words.astype("<u8", copy=False).tobytes()
 
@@ -329,31 +305,21 @@ def check_words(words: Words, slot: Slot) -> None:
         )
 
 
-def request_binding(plan: SetupPlan, request: MaskRequest) -> bytes:
-    """The hash that names the sum of a request: run, step, attempt, roster and members."""
-    return binding_of(plan, request.roster, request.slot, request.members)
-
-
 def check_confirmations(
-    plan: SetupPlan,
-    circle: Neighbourhood,
-    votes: Sequence[NeighbourConfirmation],
-    statement: bytes,
-    *,
-    alive: Set[int],
-    directory: Directory,
+    plan: SetupPlan, circle: Neighbourhood, request: messages.UnmaskRequest, survivors: bytes, directory: Directory
 ) -> None:
     """Refuse unless a threshold of the neighbourhood, this client included, signed the same survivors."""
-    names = {neighbour.place: neighbour.name for neighbour in members_of(circle, alive)}
+    names = {neighbour.place: neighbour.name for neighbour in members_of(circle, unpack(survivors, circle.size))}
+    statement = messages.survivors_statement(request.binding, survivors)
     others = plan.neighbourhood_threshold(circle.size) - 1
-    for vote in votes[:others]:
+    for vote in request.votes[:others]:
         if vote.place not in names:
             raise ProtocolError(f"Expected confirmations from surviving neighbours, found place {vote.place}.")
         directory.verify(names[vote.place], statement, vote.signature)
-    if len(votes) < others:
+    if len(request.votes) < others:
         raise ProtocolError(
-            f"Expected {others} neighbours to confirm the same survivors, found {len(votes)}; nothing is revealed. "
-            "The server must show the same set to everyone, or abort the step and retry it."
+            f"Expected {others} neighbours to confirm the same survivors, found {len(request.votes)}; nothing is "
+            "revealed. The server must show the same set to everyone, or abort the step and retry it."
         )
 
 

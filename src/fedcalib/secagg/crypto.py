@@ -65,6 +65,11 @@ def _raw(part: bytes | str | int) -> tuple[bytes, bytes]:
     return b"i", part.to_bytes(8, "little")
 
 
+def pieces(raw: bytes, size: int) -> list[bytes]:
+    """Cut bytes into pieces of one size."""
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
 KEY_SIZE = 32
 TAG_SIZE = 16
 
@@ -204,8 +209,7 @@ def _value(leading: Sequence[int], constant: int, point: int) -> int:
 
 
 def _unpack_side_by_side(value: int, room: int, count: int) -> list[bytes]:
-    raw = value.to_bytes(room * count, "little")
-    numbers = (int.from_bytes(raw[at : at + room], "little") for at in range(0, room * count, room))
+    numbers = (int.from_bytes(piece, "little") for piece in pieces(value.to_bytes(room * count, "little"), room))
     return [(number % PRIME).to_bytes(SHARE_SIZE, "little") for number in numbers]
 
 

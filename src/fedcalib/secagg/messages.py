@@ -20,9 +20,8 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from fedcalib.errors import FedcalibError, WireError
 from fedcalib.secagg.crypto import HASH_SIZE, KEY_SIZE, SHARE_SIZE, TAG_SIZE, digest
-from fedcalib.secagg.setup import SIGNATURE_SIZE, Message, check_name, require, require_size
+from fedcalib.secagg.setup import SIGNATURE_SIZE, Message, require, require_name, require_size
 from fedcalib.types import Words
 
 BOX_SIZE = 2 * SHARE_SIZE + TAG_SIZE
@@ -52,10 +51,7 @@ class Advert(Message):
     signature: bytes
 
     def check(self) -> None:
-        try:
-            check_name(self.name)
-        except FedcalibError as error:
-            raise WireError(f"Expected keys of a named site. {error}") from error
+        require_name(self.name, "keys of a named site")
         require_size(self.plan, HASH_SIZE, "the hash of a plan")
         require_size(self.encryption, KEY_SIZE, "an encryption key")
         require_size(self.signature, SIGNATURE_SIZE, "a signature")

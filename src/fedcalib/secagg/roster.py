@@ -17,7 +17,7 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import TooFewClients, WireError
-from fedcalib.secagg.crypto import HASH_SIZE, ProtocolError, digest
+from fedcalib.secagg.crypto import HASH_SIZE, ProtocolError, digest, pieces
 from fedcalib.secagg.messages import Advert, RosterEntry, RosterView
 from fedcalib.secagg.setup import Directory, NeighbourGraph, SetupPlan
 
@@ -90,7 +90,7 @@ def root_of(size: int, leaves: Mapping[int, bytes], proof: bytes) -> bytes:
     """Compute the root of a tree of `size` leaves from some of them and a proof."""
     if len(proof) % HASH_SIZE:
         raise ProtocolError(f"Expected a proof of whole hashes of {HASH_SIZE} bytes, found {len(proof)} bytes.")
-    hashes = iter([proof[at : at + HASH_SIZE] for at in range(0, len(proof), HASH_SIZE)])
+    hashes = iter(pieces(proof, HASH_SIZE))
     root = _rebuild_root(sorted(leaves), leaves, hashes, 0, size)
     if next(hashes, None) is not None:
         raise ProtocolError("Expected a proof that fits the roster, found hashes left over.")
@@ -195,6 +195,5 @@ class Roster:
         missing = [name for place, name in self.names.items() if place not in present]
         require_overall(len(present), self.plan.roster_threshold(self.size), self.size, missing, stage)
         for place in sorted(centres):
-            require_neighbourhood(
-                self.names[place], self.neighbourhoods[place], present, self.names, needed=self.threshold, stage=stage
-            )
+            around = self.neighbourhoods[place]
+            require_neighbourhood(self.names[place], around, present, self.names, needed=self.threshold, stage=stage)

@@ -13,19 +13,8 @@ from typing import final
 import numpy as np
 
 from fedcalib.errors import WireError
+from fedcalib.secagg import messages
 from fedcalib.secagg.crypto import SHARE_SIZE, KeyPair, LagrangeBasis, MaskedSum, ProtocolError, pair_key, seed_key
-from fedcalib.secagg.messages import (
-    BOX_SIZE,
-    Confirmation,
-    MaskedVector,
-    MaskRequest,
-    NeighbourConfirmation,
-    SealedShares,
-    Survivors,
-    Unmasking,
-    UnmaskRequest,
-    survivors_statement,
-)
 from fedcalib.secagg.roster import Roster, binding_of, pack, seed_hash, unpack
 from fedcalib.secagg.setup import Directory
 from fedcalib.types import Words
@@ -48,13 +37,12 @@ class Recovery:
         members = [other for other in self._roster.neighbourhoods[place] if other in self._members]
         return [other for other in members if other in self._alive], [o for o in members if o not in self._alive]
 
-    def take(self, unmaskings: Iterable[Unmasking]) -> None:
+    def take(self, unmaskings: Iterable[messages.Unmasking]) -> None:
         """Group revealed shares by the client whose secret they belong to."""
         self._shares = {place: {} for place in self._members}
         for unmasking in unmaskings:
-            for places, text in zip(
-                self.expected_shares(unmasking.place), (unmasking.seeds, unmasking.keys), strict=True
-            ):
+            seeds, keys = self.expected_shares(unmasking.place)
+            for places, text in ((seeds, unmasking.seeds), (keys, unmasking.keys)):
                 for at, owner in enumerate(places):
                     self._shares[owner][unmasking.place] = text[at * SHARE_SIZE : (at + 1) * SHARE_SIZE]
 
@@ -121,8 +109,8 @@ class RoundState:
     masked: bytes
     total: bytes
     survivors: bytes | None
-    votes: tuple[NeighbourConfirmation, ...]
-    unmaskings: tuple[Unmasking, ...]
+    votes: tuple[messages.NeighbourConfirmation, ...]
+    unmaskings: tuple[messages.Unmasking, ...]
 
 
 @final
@@ -139,22 +127,22 @@ class Round:
         self._masked: set[int] = set()
         self._survivors: bytes | None = None
         self._confirmations: dict[int, bytes] = {}
-        self._unmaskings: dict[int, Unmasking] = {}
+        self._unmaskings: dict[int, messages.Unmasking] = {}
 
-    def requests(self, sealed: Mapping[int, SealedShares]) -> dict[str, MaskRequest]:
+    def requests(self, sealed: Mapping[int, messages.SealedShares]) -> dict[str, messages.MaskRequest]:
         """Stage 3: request every member's masked vector, and pass on what its neighbours sealed for it."""
-        bitmap = pack(self._members, self._roster.size)
+        roster, bitmap = self._roster, pack(self._members, self._roster.size)
         return {
-            self._roster.names[place]: MaskRequest(self._roster.hash, self.slot, bitmap, self._boxes(sealed, place))
+            roster.names[place]: messages.MaskRequest(roster.hash, self.slot, bitmap, self._boxes(sealed, place))
             for place in sorted(self._members)
         }
 
-    def _boxes(self, sealed: Mapping[int, SealedShares], place: int) -> bytes:
-        cut = slice(self.slot * BOX_SIZE, (self.slot + 1) * BOX_SIZE)
+    def _boxes(self, sealed: Mapping[int, messages.SealedShares], place: int) -> bytes:
+        cut = slice(self.slot * messages.BOX_SIZE, (self.slot + 1) * messages.BOX_SIZE)
         senders = self._roster.neighbours(place, self._members)
         return b"".join(sealed[sender].boxes[self._roster.rank(sender, place)][cut] for sender in senders)
 
-    def accept_masked(self, message: MaskedVector) -> None:
+    def accept_masked(self, message: messages.MaskedVector) -> None:
         """Stage 3: add a masked vector to the sum."""
         self._check(message.binding, message.place, self._members, self._masked)
         if self._survivors is not None:
@@ -171,38 +159,35 @@ class Round:
         self._total += message.words
         self._masked.add(message.place)
 
-    def close_masked(self) -> dict[str, Survivors]:
+    def close_masked(self) -> dict[str, messages.Survivors]:
         """Stage 4: fix the survivors and ask each of them to confirm the set."""
         self._roster.require(self._members, self._masked, "masked vectors")
         if self._survivors is None:
             self._survivors = pack(self._masked, self._roster.size)
-        message = Survivors(self.binding, self.slot, self._survivors)
+        message = messages.Survivors(self.binding, self.slot, self._survivors)
         return {self._roster.names[place]: message for place in sorted(self._masked)}
 
-    def accept_confirmation(self, message: Confirmation) -> None:
+    def accept_confirmation(self, message: messages.Confirmation) -> None:
         """Stage 4: keep a survivor's signature on the set."""
         survivors = self._fixed()
         self._check(message.binding, message.place, self._masked, self._confirmations)
-        statement = survivors_statement(self.binding, survivors)
+        statement = messages.survivors_statement(self.binding, survivors)
         self._roster.verify(message.place, statement, message.signature, self._directory)
         self._confirmations[message.place] = message.signature
 
-    def close_confirmations(self) -> dict[str, UnmaskRequest]:
+    def close_confirmations(self) -> dict[str, messages.UnmaskRequest]:
         """Stage 4: prove to each survivor that enough of its neighbours confirmed, and request its shares."""
         self._fixed()
         self._roster.require(self._members, self._confirmations.keys(), "confirmations")
         return {self._roster.names[place]: self._unmask_request(place) for place in sorted(self._confirmations)}
 
-    def _unmask_request(self, place: int) -> UnmaskRequest:
+    def _unmask_request(self, place: int) -> messages.UnmaskRequest:
         # The client counts itself, so one confirmation fewer than the threshold is enough.
         neighbours = self._roster.neighbours(place, self._confirmations.keys())[: self._roster.threshold - 1]
-        return UnmaskRequest(
-            self.binding,
-            self.slot,
-            tuple(NeighbourConfirmation(other, self._confirmations[other]) for other in neighbours),
-        )
+        votes = _votes({other: self._confirmations[other] for other in neighbours})
+        return messages.UnmaskRequest(self.binding, self.slot, votes)
 
-    def accept_unmasking(self, message: Unmasking) -> None:
+    def accept_unmasking(self, message: messages.Unmasking) -> None:
         """Stage 4: keep a survivor's shares."""
         recovery = self._recovery()
         self._check(message.binding, message.place, self._confirmations.keys(), self._unmaskings)
@@ -247,9 +232,7 @@ class Round:
             masked=pack(self._masked, self._roster.size),
             total=self._total.astype("<u8", copy=False).tobytes(),
             survivors=self._survivors,
-            votes=tuple(
-                NeighbourConfirmation(place, signature) for place, signature in sorted(self._confirmations.items())
-            ),
+            votes=_votes(self._confirmations),
             unmaskings=tuple(unmasking for _, unmasking in sorted(self._unmaskings.items())),
         )
 
@@ -264,3 +247,7 @@ class Round:
         restored._confirmations = {one.place: one.signature for one in state.votes}
         restored._unmaskings = {unmasking.place: unmasking for unmasking in state.unmaskings}
         return restored
+
+
+def _votes(signatures: Mapping[int, bytes]) -> tuple[messages.NeighbourConfirmation, ...]:
+    return tuple(messages.NeighbourConfirmation(place, signature) for place, signature in sorted(signatures.items()))

@@ -77,10 +77,8 @@ class Server:
         if sealed.place in self._sealed:
             raise ProtocolError(f"Expected one set of shares from site {roster.names[sealed.place]!r}, found a second.")
         roster.verify(sealed.place, sealed.statement, sealed.signature, self._directory)
-        size = BOX_SIZE * len(self.plan.slots)
-        if len(sealed.boxes) != len(roster.neighbourhoods[sealed.place]) - 1 or any(
-            len(box) != size for box in sealed.boxes
-        ):
+        size, others = BOX_SIZE * len(self.plan.slots), len(roster.neighbourhoods[sealed.place]) - 1
+        if len(sealed.boxes) != others or any(len(box) != size for box in sealed.boxes):
             raise ProtocolError(
                 f"Expected a box of {size} bytes for each neighbour of site {roster.names[sealed.place]!r}, "
                 "found another number or size."

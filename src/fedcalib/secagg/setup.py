@@ -29,7 +29,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedcalib import wire
-from fedcalib.errors import FedcalibError, InputError, PolicyError, WireError
+from fedcalib.errors import InputError, PolicyError, WireError
 from fedcalib.secagg.crypto import ProtocolError, digest, keystream
 
 
@@ -214,6 +214,14 @@ def check_name(name: str) -> None:
         raise InputError(f"Expected a printable name of 1 to {MAX_NAME_LENGTH} characters, found {name[:60]!r}.")
 
 
+def require_name(name: str, what: str) -> None:
+    """Raise WireError for a name that `check_name` refuses."""
+    try:
+        check_name(name)
+    except InputError as error:
+        raise WireError(f"Expected {what}. {error}") from error
+
+
 MAX_SLOTS = 4096
 MAX_VECTOR_WORDS = 1 << 27  # words: one gibibyte
 
@@ -246,19 +254,14 @@ class SetupPlan(Message):
     degree: int | None = None
 
     def check(self) -> None:
-        try:
-            check_name(self.run)
-        except FedcalibError as error:
-            raise WireError(f"Expected a plan for a named run. {error}") from error
+        require_name(self.run, "a plan for a named run")
         require(0 < len(self.slots) <= MAX_SLOTS, f"1 to {MAX_SLOTS} slots in a plan", str(len(self.slots)))
         pairs = {(slot.step, slot.attempt) for slot in self.slots}
         require(len(pairs) == len(self.slots), "each attempt at a step once in a plan", "one repeated")
         fits = all(0 < slot.length <= MAX_VECTOR_WORDS for slot in self.slots)
         require(fits, f"vectors of 1 to {MAX_VECTOR_WORDS} words", "another length")
-        exact = isinstance(self.quorum, Fraction)
-        require(
-            exact and Fraction(1, 2) <= self.quorum < 1, "a quorum as a Fraction from 1/2 to below 1", str(self.quorum)
-        )
+        exact = isinstance(self.quorum, Fraction) and Fraction(1, 2) <= self.quorum < 1
+        require(exact, "a quorum as a Fraction from 1/2 to below 1", str(self.quorum))
         require(self.floor >= 2, "a floor of at least 2 survivors", str(self.floor))
         odd = self.degree is not None and (self.degree < 2 or self.degree % 2 == 1)
         require(not odd, "an even degree of at least 2", str(self.degree))
