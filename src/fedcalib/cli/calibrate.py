@@ -9,20 +9,20 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
-from fedcalib.cli.options import Shared, participation, privacy_model, shared
+from fedcalib.cli.options import Shared, panel, participation, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.calibration import NAMES, Calibration, CalibrationResult
 
-_FIT = "Method"
+_method = panel("Method")
 
 
 @shared
 def calibrate(
     files: options.Files,
     *,
-    method: Annotated[str | None, Option(help="See `fedcalib methods`.", rich_help_panel=_FIT)] = None,
+    method: Annotated[str | None, _method(help="See `fedcalib methods`.")] = None,
     privacy: options.Model = None,
     out: Annotated[Path | None, Option(help="Directory of the results.")] = None,
     epsilon: options.Epsilon = None,
@@ -31,19 +31,12 @@ def calibrate(
     rounds: options.Rounds = None,
     participation_: options.ParticipationWord = "everyone",
     seed: options.Seed = None,
-    holdout: Annotated[
-        float, Option(help="Share of records to measure on instead of fitting; 0 for none.", rich_help_panel=_FIT)
-    ] = 0.3,
+    holdout: Annotated[float, _method(help="Share of records to measure on instead of fitting; 0 for none.")] = 0.3,
     test: Annotated[
         list[str] | None,
-        Option(
-            help="Files to measure on, instead of holding records out; repeat it, or give a pattern.",
-            rich_help_panel=_FIT,
-        ),
+        _method(help="Files to measure on, instead of holding records out; repeat it, or give a pattern."),
     ] = None,
-    set_: Annotated[
-        list[str] | None, Option("--set", help="Another option of the method, as NAME=VALUE.", rich_help_panel=_FIT)
-    ] = None,
+    set_: Annotated[list[str] | None, _method("--set", help="Another option of the method, as NAME=VALUE.")] = None,
     dry_run: options.DryRun = False,
     flags: Shared,
 ) -> None:

@@ -11,14 +11,14 @@ from typer import Option
 from fedcalib import registry
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cli import options
-from fedcalib.cli.options import Shared, participation, privacy_model, shared
+from fedcalib.cli.options import Shared, panel, participation, privacy_model, shared
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.method import Method
 from fedcalib.workflows import documents
 from fedcalib.workflows.comparison import ByClient, ByRecord, Holdout, MethodComparison
 from fedcalib.workflows.comparison_result import NAMES
 
-_FIT = "Comparison"
+_comparison = panel("Comparison")
 
 
 class By(StrEnum):
@@ -36,7 +36,7 @@ def compare(
     files: options.Files,
     *,
     methods: Annotated[
-        str | None, Option(help="Names with commas in between; all that apply if left out.", rich_help_panel=_FIT)
+        str | None, _comparison(help="Names with commas in between; all that apply if left out.")
     ] = None,
     privacy: options.Model = "open",
     epsilon: options.Epsilon = None,
@@ -44,18 +44,14 @@ def compare(
     clip: options.Clip = None,
     rounds: options.Rounds = None,
     participation_: options.ParticipationWord = "everyone",
-    repeats: Annotated[int, Option(help="How many splits to average over.", rich_help_panel=_FIT)] = 3,
-    split: Annotated[By, Option(help="Hold records of every client out, or whole clients.", rich_help_panel=_FIT)] = (
-        By.RECORD
-    ),
-    holdout: Annotated[float, Option(help="Share of them to measure on.", rich_help_panel=_FIT)] = 0.3,
-    seed: Annotated[int, Option(help="Seed of the simulation.", rich_help_panel=_FIT)] = 0,
+    repeats: Annotated[int, _comparison(help="How many splits to average over.")] = 3,
+    split: Annotated[By, _comparison(help="Hold records of every client out, or whole clients.")] = By.RECORD,
+    holdout: Annotated[float, _comparison(help="Share of them to measure on.")] = 0.3,
+    seed: Annotated[int, _comparison(help="Seed of the simulation.")] = 0,
     spend: Annotated[
         bool,
-        Option(
-            "--spend",
-            help="Not a simulation: split the budget over the methods and their measurements, and spend it.",
-            rich_help_panel=_FIT,
+        _comparison(
+            "--spend", help="Not a simulation: split the budget over the methods and their measurements, and spend it."
         ),
     ] = False,
     out: Annotated[Path | None, Option(help="Directory for the table, the picture and the report.")] = None,

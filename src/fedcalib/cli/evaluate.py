@@ -8,14 +8,14 @@ from typing import Annotated
 from typer import Option
 
 from fedcalib.cli import monitor, options
-from fedcalib.cli.options import Shared, participation, privacy_model, shared
+from fedcalib.cli.options import Shared, panel, participation, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.evaluation import NAMES, Evaluation, EvaluationResult, load_calibrator
 from fedcalib.workflows.monitoring import Every, Monitoring
 
-_TIME = "Over time"
+_over_time = panel("Over time")
 
 
 @shared
@@ -39,17 +39,10 @@ def evaluate(
         ),
     ] = False,
     by: Annotated[
-        Every | None,
-        Option(
-            help="Evaluate window by window of time, for a drift chart; a month has 30 days.", rich_help_panel=_TIME
-        ),
+        Every | None, _over_time(help="Evaluate window by window of time, for a drift chart; a month has 30 days.")
     ] = None,
-    time: Annotated[
-        str, Option(help="With --by: column of dates, or of numbered days.", rich_help_panel=_TIME)
-    ] = "day",
-    rounds: Annotated[
-        int | None, Option(help="With --by: evaluate the latest so many windows only.", rich_help_panel=_TIME)
-    ] = None,
+    time: Annotated[str, _over_time(help="With --by: column of dates, or of numbered days.")] = "day",
+    rounds: Annotated[int | None, _over_time(help="With --by: evaluate the latest so many windows only.")] = None,
     privacy: options.Model = "open",
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,

@@ -29,11 +29,7 @@ class Takes(StrEnum):
     SCORE = "score"
 
 
-_INPUTS: Final[dict[Takes, type[Input]]] = {
-    Takes.PROBS: Probabilities,
-    Takes.LOGITS: Logits,
-    Takes.SCORE: Score,
-}
+_INPUTS: Final[dict[Takes, type[Input]]] = {Takes.PROBS: Probabilities, Takes.LOGITS: Logits, Takes.SCORE: Score}
 
 
 def export(

@@ -5,21 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+from fedcalib.accounting.ledger import Account, Ledger
+from fedcalib.accounting.ledger_file import LedgerEntry
 from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
 from fedcalib.workflows.documents import TextTable
 
-if TYPE_CHECKING:
-    from fedcalib.accounting.ledger import Account
-    from fedcalib.accounting.ledger_file import LedgerEntry
-
-
-File: TypeAlias = Annotated[Path, Argument(help="The ledger's file.", show_default=False)]
+File = Annotated[Path, Argument(help="The ledger's file.", show_default=False)]
 
 _UNITS = {"epsilon_micro": Decimal("1e-6"), "delta_femto": Decimal("1e-15")}
 
@@ -41,8 +38,6 @@ def show(
     debug: options.Debug = False,
 ) -> None:
     """Show what every account has spent, and what is left."""
-    from fedcalib.accounting.ledger import Ledger
-
     ledger = Ledger(file)
     accounts = [one for one in ledger.accounts() if account in (None, one.name)]
     lines = [line for line in ledger.entries() if entries and account in (None, line.account)]
@@ -61,8 +56,6 @@ def verify(
     debug: options.Debug = False,
 ) -> None:
     """Check that no line was changed, added out of turn or removed, and give the hash of the last."""
-    from fedcalib.accounting.ledger import Ledger
-
     ledger = Ledger(file)
     last, lines = ledger.verify(head), len(ledger.entries())
     document = {"intact": True, "entries": lines, "head": last}
@@ -80,8 +73,6 @@ def limit(
     debug: options.Debug = False,
 ) -> None:
     """Set the most that an account may spend; the limit before it stays on record."""
-    from fedcalib.accounting.ledger import Ledger
-
     state = Ledger(file).limit(account, epsilon, delta)
     Voice(format_ is options.Format.JSON).result({"account": _account(state)}, [_table(state)])
 
@@ -89,9 +80,8 @@ def limit(
 def _account(account: Account) -> dict[str, Any]:
     """Write amounts as decimal strings, which no reader can round."""
     left = {"epsilon_left": account.epsilon_left, "delta_left": account.delta_left}
-    return {
-        name: str(value) if isinstance(value, Decimal) else value for name, value in {**asdict(account), **left}.items()
-    }
+    facts = {**asdict(account), **left}
+    return {name: str(value) if isinstance(value, Decimal) else value for name, value in facts.items()}
 
 
 def _table(account: Account) -> TextTable:

@@ -9,34 +9,28 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
-from fedcalib.cli.options import Shared, privacy_model, shared
+from fedcalib.cli.options import Shared, panel, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.monitoring import NAMES, Every, Monitoring
 
-_WATCH = "Watching"
+_watching = panel("Watching")
 
 
 @shared
 def monitor(
     files: options.Files,
     *,
-    time: Annotated[str, Option(help="Column of dates, or of numbered days.", rich_help_panel=_WATCH)] = "day",
-    by: Annotated[
-        Every, Option(help="How long a window is; a month has 30 days.", rich_help_panel=_WATCH)
-    ] = Every.WEEK,
+    time: Annotated[str, _watching(help="Column of dates, or of numbered days.")] = "day",
+    by: Annotated[Every, _watching(help="How long a window is; a month has 30 days.")] = Every.WEEK,
     recalibrate: Annotated[
-        bool,
-        Option("--recalibrate", help="Serve each window by what earlier ones taught.", rich_help_panel=_WATCH),
+        bool, _watching("--recalibrate", help="Serve each window by what earlier ones taught.")
     ] = False,
     method: Annotated[
-        str | None,
-        Option(help="How to recalibrate: platt-scaling for two classes, else acc-t.", rich_help_panel=_WATCH),
+        str | None, _watching(help="How to recalibrate: platt-scaling for two classes, else acc-t.")
     ] = None,
-    false_alarms: Annotated[
-        float, Option(help="Chance of an alarm in a window without any shift.", rich_help_panel=_WATCH)
-    ] = 0.01,
+    false_alarms: Annotated[float, _watching(help="Chance of an alarm in a window without any shift.")] = 0.01,
     out: Annotated[Path | None, Option(help="Directory of the results; without it, nothing is written.")] = None,
     privacy: options.Model = "open",
     epsilon: options.Epsilon = None,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, final, get_type_hints
+from typing import Annotated, Any, final, get_type_hints
 
 from typer import Argument, Option
 
@@ -24,14 +24,20 @@ from fedcalib.privacy import Privacy
 from fedcalib.registry import ROWS
 from fedcalib.workflows.session import Data, WorkflowSession
 
-_DATA = "What the files hold"
-_PRIVACY = "Privacy"
-_GENERAL = "General"
-
 
 def _list(words: Iterable[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} or {last}"
+
+
+def panel(title: str) -> Callable[..., Any]:
+    """Make options that the help of a command lists under this title."""
+    return partial(Option, rich_help_panel=title)
+
+
+_data = panel("What the files hold")
+_privacy = panel("Privacy")
+_general = panel("General")
 
 
 class Format(StrEnum):
@@ -41,84 +47,55 @@ class Format(StrEnum):
     JSON = "json"
 
 
-Files: TypeAlias = Annotated[
+Files = Annotated[
     list[str], Argument(help="CSV, Parquet or NPZ files: one with a site column, or one per site.", show_default=False)
 ]
-Label: TypeAlias = Annotated[str, Option(help="Column of the true classes, numbered from 0.", rich_help_panel=_DATA)]
-Site: TypeAlias = Annotated[
-    str | None,
-    Option(
-        help="Column of the sites. Without it: the column 'site', or else each file is a site.", rich_help_panel=_DATA
-    ),
+Label = Annotated[str, _data(help="Column of the true classes, numbered from 0.")]
+Site = Annotated[
+    str | None, _data(help="Column of the sites. Without it: the column 'site', or else each file is a site.")
 ]
-Score: TypeAlias = Annotated[
-    str | None, Option(help="Column of a binary classifier's probability of class 1.", rich_help_panel=_DATA)
-]
-Logits: TypeAlias = Annotated[str | None, Option(help="Columns of logits, such as 'logit_*'.", rich_help_panel=_DATA)]
-Probs: TypeAlias = Annotated[str | None, Option(help="Columns of probabilities, such as 'p_*'.", rich_help_panel=_DATA)]
-Unit: TypeAlias = Annotated[
-    str | None,
-    Option(help="Column of patients or users: one record of each at each site is kept.", rich_help_panel=_DATA),
-]
+Score = Annotated[str | None, _data(help="Column of a binary classifier's probability of class 1.")]
+Logits = Annotated[str | None, _data(help="Columns of logits, such as 'logit_*'.")]
+Probs = Annotated[str | None, _data(help="Columns of probabilities, such as 'p_*'.")]
+Unit = Annotated[str | None, _data(help="Column of patients or users: one record of each at each site is kept.")]
 
-Model: TypeAlias = Annotated[
-    str | None,
-    Option("--privacy", help=f"{_list(row.word for row in ROWS if row.kind == 'privacy')}.", rich_help_panel=_PRIVACY),
+Model = Annotated[
+    str | None, _privacy("--privacy", help=f"{_list(row.word for row in ROWS if row.kind == 'privacy')}.")
 ]
-Epsilon: TypeAlias = Annotated[
-    float | None,
-    Option(
-        help="Total budget of everything that this command releases, measurements included.", rich_help_panel=_PRIVACY
-    ),
+Epsilon = Annotated[
+    float | None, _privacy(help="Total budget of everything that this command releases, measurements included.")
 ]
-Delta: TypeAlias = Annotated[
-    float | None, Option(help="Delta of the total budget, for models that take one.", rich_help_panel=_PRIVACY)
-]
-Clip: TypeAlias = Annotated[
-    float | None,
-    Option(help="How many records' worth a client may add, when it is the unit.", rich_help_panel=_PRIVACY),
-]
-Rounds: TypeAlias = Annotated[int | None, Option(help="How many rounds the method asks.", rich_help_panel=_PRIVACY)]
-ParticipationWord: TypeAlias = Annotated[
+Delta = Annotated[float | None, _privacy(help="Delta of the total budget, for models that take one.")]
+Clip = Annotated[float | None, _privacy(help="How many records' worth a client may add, when it is the unit.")]
+Rounds = Annotated[int | None, _privacy(help="How many rounds the method asks.")]
+ParticipationWord = Annotated[
     str,
-    Option(
+    _privacy(
         "--participation",
         help="Who takes part: 'everyone', 'disjoint' (each client in one round), or each client's chance a round, "
         "such as 0.1.",
-        rich_help_panel=_PRIVACY,
     ),
 ]
-Seed: TypeAlias = Annotated[
-    int | None, Option(help="Simulate with this seed: repeatable, and not private.", rich_help_panel=_PRIVACY)
-]
+Seed = Annotated[int | None, _privacy(help="Simulate with this seed: repeatable, and not private.")]
 
-LedgerFile: TypeAlias = Annotated[
-    Path | None,
-    Option("--ledger", help="Ledger that the total is debited to before anything is asked.", rich_help_panel=_PRIVACY),
+LedgerFile = Annotated[
+    Path | None, _privacy("--ledger", help="Ledger that the total is debited to before anything is asked.")
 ]
-Account: TypeAlias = Annotated[str, Option(help="Account of the ledger.", rich_help_panel=_PRIVACY)]
+Account = Annotated[str, _privacy(help="Account of the ledger.")]
 
-DryRun: TypeAlias = Annotated[
-    bool,
-    Option("--dry-run", help="Say what would be asked and what it would cost; ask nothing.", rich_help_panel=_GENERAL),
-]
-State: TypeAlias = Annotated[
+DryRun = Annotated[bool, _general("--dry-run", help="Say what would be asked and what it would cost; ask nothing.")]
+State = Annotated[
     Path | None,
-    Option(
+    _general(
         "--state",
         help="Private directory of transcripts, for resuming.",
         envvar="FEDCALIB_STATE",
-        rich_help_panel=_GENERAL,
         show_default="~/.local/state/fedcalib",
     ),
 ]
-Shape: TypeAlias = Annotated[
-    Format, Option("--format", help="text, or one JSON document on stdout.", rich_help_panel=_GENERAL)
-]
-Config: TypeAlias = Annotated[
-    Path | None, Option(help="TOML file of flags; the command line wins.", rich_help_panel=_GENERAL)
-]
-Debug: TypeAlias = Annotated[bool, Option("--debug", help="Show the traceback of an error.", rich_help_panel=_GENERAL)]
+Shape = Annotated[Format, _general("--format", help="text, or one JSON document on stdout.")]
+Config = Annotated[Path | None, _general(help="TOML file of flags; the command line wins.")]
+Debug = Annotated[bool, _general("--debug", help="Show the traceback of an error.")]
 
 
 _STATE = Path("~/.local/state/fedcalib")

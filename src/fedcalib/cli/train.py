@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from typer import Argument, Option
 
 from fedcalib.cli import options
-from fedcalib.cli.options import participation, privacy_model, session
+from fedcalib.cli.options import panel, participation, privacy_model, session
 from fedcalib.cli.voice import Voice
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import SGD, LocalTraining
@@ -17,7 +17,7 @@ from fedcalib.workflows.session import Data
 from fedcalib.workflows.training import Training, dataset, dealt, network
 
 NAMES: Final = ("model.json", "head.json", "scored.parquet")
-_FIT = "Training"
+_training = panel("Training")
 
 
 def train(
@@ -25,27 +25,18 @@ def train(
     *,
     data: Annotated[str | None, Option(help="mnist, fashion-mnist or cifar10, if SOURCE is its directory.")] = None,
     out: Annotated[Path, Option(help="Directory of the results.")] = Path("fedcalib-model"),
-    network_: Annotated[
-        str, Option("--network", help="softmax, conv, lenet5 or resnet18.", rich_help_panel=_FIT)
-    ] = "softmax",
-    rounds: Annotated[int, Option(help="Rounds of training.", rich_help_panel=_FIT)] = 10,
-    epochs: Annotated[int, Option(help="Epochs of a client in a round.", rich_help_panel=_FIT)] = 1,
-    rate: Annotated[float, Option(help="The clients' learning rate.", rich_help_panel=_FIT)] = 0.05,
-    proximal: Annotated[float, Option(help="Pull of the head toward the shared one.", rich_help_panel=_FIT)] = 0.0,
-    update_clip: Annotated[
-        float, Option(help="The most that a client may move the weights.", rich_help_panel=_FIT)
-    ] = 10,
-    repair: Annotated[bool, Option("--repair", help="Repair the head with CCVR.", rich_help_panel=_FIT)] = False,
-    clients: Annotated[
-        int | None, Option(help="Simulate so many clients, instead of sites.", rich_help_panel=_FIT)
-    ] = None,
+    network_: Annotated[str, _training("--network", help="softmax, conv, lenet5 or resnet18.")] = "softmax",
+    rounds: Annotated[int, _training(help="Rounds of training.")] = 10,
+    epochs: Annotated[int, _training(help="Epochs of a client in a round.")] = 1,
+    rate: Annotated[float, _training(help="The clients' learning rate.")] = 0.05,
+    proximal: Annotated[float, _training(help="Pull of the head toward the shared one.")] = 0.0,
+    update_clip: Annotated[float, _training(help="The most that a client may move the weights.")] = 10,
+    repair: Annotated[bool, _training("--repair", help="Repair the head with CCVR.")] = False,
+    clients: Annotated[int | None, _training(help="Simulate so many clients, instead of sites.")] = None,
     beta: Annotated[
-        float | None,
-        Option(help="Label skew of simulated clients: small means few classes each.", rich_help_panel=_FIT),
+        float | None, _training(help="Label skew of simulated clients: small means few classes each.")
     ] = None,
-    holdout: Annotated[
-        float, Option(help="Share of records to score instead of training.", rich_help_panel=_FIT)
-    ] = 0.2,
+    holdout: Annotated[float, _training(help="Share of records to score instead of training.")] = 0.2,
     privacy: options.Model = "secagg",
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,

@@ -91,11 +91,7 @@ class Voice(Notices):
         for table in tables:
             headed = any(table.columns)
             grid = Grid(
-                *table.columns,
-                title=table.title or None,
-                box=SIMPLE_HEAD,
-                title_justify="left",
-                show_header=headed,
+                *table.columns, title=table.title or None, box=SIMPLE_HEAD, title_justify="left", show_header=headed
             )
             for row in table.rows:
                 grid.add_row(*(cell.replace("[", r"\[") for cell in row))
