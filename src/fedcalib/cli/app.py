@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Final
 
 import click
@@ -58,12 +59,9 @@ def methods(
 
 
 def _entry(entry: Registered) -> dict[str, Any]:
-    known = {name: value if _is_plain(value) else type(value).__name__ for name, value in entry.options.items()}
+    plain = (bool, int, float, str, NoneType)
+    known = {name: value if isinstance(value, plain) else type(value).__name__ for name, value in entry.options.items()}
     return {"name": entry.word, "class": entry.name, "summary": entry.summary, "options": known}
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _row(entry: Registered) -> tuple[str, ...]:
@@ -112,8 +110,9 @@ def defaults(argv: Sequence[str], commands: Mapping[str, Mapping[str, str]]) -> 
 
     `commands` says, for each command, which parameter each of its flags sets.
     """
-    path = _file(argv)
-    if path is None:
+    named = stated(argv, "--config")
+    path = Path(USUAL if named is None else named)
+    if named is None and not path.is_file():
         return {}
     content = _parsed(path)
     tables = {name: table for name, table in content.items() if isinstance(table, dict)}
@@ -127,13 +126,6 @@ def defaults(argv: Sequence[str], commands: Mapping[str, Mapping[str, str]]) -> 
         name: {flags[flag]: value for flag, value in {**common, **tables.get(name, {})}.items() if flag in flags}
         for name, flags in commands.items()
     }
-
-
-def _file(argv: Sequence[str]) -> Path | None:
-    named = stated(argv, "--config")
-    if named is not None:
-        return Path(named)
-    return Path(USUAL) if Path(USUAL).is_file() else None
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -29,7 +29,6 @@ def apply(
     """Calibrate the scores of a file; its columns are kept and the calibrated probabilities added."""
     voice = Voice(format_ is options.Format.JSON)
     done = calibrated(load_calibrator(calibrator), file, out, score=score, logits=logits, probs=probs, notices=voice)
-    for warning in done.warnings:
-        voice.warn(warning)
     document = {"records": done.records, "classes": done.classes, "file": str(out), "warnings": list(done.warnings)}
-    voice.result(document, [documents.facts_table("", {name: document[name] for name in ("records", "file")})])
+    facts = {name: document[name] for name in ("records", "file")}
+    voice.result(document, [documents.facts_table("", facts)], done.warnings)

@@ -80,10 +80,8 @@ def compare(
         facts={name: value for name, value in told.items() if value is not None},
     )
     done = comparison.spend() if spend else comparison.simulate(repeats, seed)
-    for warning in done.warnings:
-        voice.warn(warning)
     written = {} if out is None else {"files": done.save(out)}
-    voice.result({**done.to_json(), **written}, done.tables())
+    voice.result({**done.to_json(), **written}, done.tables(), done.warnings)
 
 
 def _methods(words: str | None, facts: dict[str, Any]) -> tuple[dict[str, Method[Calibrator]], dict[str, str]]:

@@ -92,12 +92,10 @@ def evaluate(
 
 def _show(voice: Voice, done: EvaluationResult, written: dict[str, str] | None) -> None:
     document = {**done.to_json(), **({} if written is None else {"files": written})}
-    for warning in done.remarks:
-        voice.warn(warning)
     tables = [
         documents.metrics_table("All sites together", {"value": document["metrics"]}),
         *documents.own_table(document["per_client"]),
         *documents.site_tables(document["per_site"]),
         documents.facts_table("Privacy", document["privacy"]),
     ]
-    voice.result(document, tables)
+    voice.result(document, tables, done.remarks)

@@ -18,6 +18,8 @@ from fedcalib.remote.journal import AuditLog
 from fedcalib.remote.policy import Policy
 from fedcalib.workflows.documents import TextTable
 
+_LIMITS = ("epsilon_a_query", "epsilon_a_run", "epsilon_a_year", "delta", "fewest_records", "fewest_clients")
+
 app = typer.Typer(help="Run a site, read its log, and preview jobs.", no_args_is_help=True)
 
 State = Annotated[Path, Option(help="Private folder of the site: its runs, its budget, its log.")]
@@ -76,11 +78,9 @@ def log(
     voice = Voice(format_ is options.Format.JSON)
     checked = audit.verify(head) if verify or head else None
     lines = audit.lines()
-    rows = tuple(_row(line) for line in lines)
-    voice.result(
-        {"lines": lines, "verified": checked},
-        [TextTable("Log of the site", ("time", "action", "run", "step", "outcome", "what"), rows)],
-    )
+    columns = ("time", "action", "run", "step", "outcome", "what")
+    table = TextTable("Log of the site", columns, tuple(_row(line) for line in lines))
+    voice.result({"lines": lines, "verified": checked}, [table])
     if checked is not None:
         voice.note(f"Every line is as it was written. Note this hash elsewhere: {checked}")
 
@@ -105,13 +105,8 @@ def preview(
     verdict = _verdict(rules, outline)
     rows = tuple((str(number), *map(str, one.values())) for number, one in enumerate(asked, 1))
     facts = tuple((name, "-" if value is None else str(value)) for name, value in verdict.items())
-    voice.result(
-        {"asked": asked, **verdict},
-        [
-            TextTable("Would be asked", ("step", "query", "mechanism", "numbers sent"), rows),
-            TextTable("Here", ("", ""), facts),
-        ],
-    )
+    table = TextTable("Would be asked", ("step", "query", "mechanism", "numbers sent"), rows)
+    voice.result({"asked": asked, **verdict}, [table, TextTable("Here", ("", ""), facts)])
 
 
 @app.command()
@@ -124,10 +119,7 @@ def policy() -> None:
         '# models = ["TemperatureFamily"]',
         '# allow_types = ["MyQuery"]  # of other installed packages',
         f"mechanisms = {json.dumps(list(rules.mechanisms))}",
-        *(f"{name} = {getattr(rules, name)}" for name in ("epsilon_a_query", "epsilon_a_run", "epsilon_a_year")),
-        f"delta = {rules.delta}",
-        f"fewest_records = {rules.fewest_records}",
-        f"fewest_clients = {rules.fewest_clients}",
+        *(f"{name} = {getattr(rules, name)}" for name in _LIMITS),
         f'quorum = "{rules.quorum}"',
     ]
     print("\n".join(lines))

@@ -7,22 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from fedcalib.errors import (
-    BudgetError,
-    FedcalibError,
-    InputError,
-    LedgerError,
-    PolicyError,
-    RefusedError,
-    TooFewClients,
-    TranscriptError,
-    WireError,
-)
+from fedcalib import errors
 from fedcalib.workflows.documents import DryRun, TextTable, facts_table, phase_tables, text
 from fedcalib.workflows.session import At, Notices
 
@@ -33,21 +23,16 @@ BUDGET: Final = 3
 REFUSED: Final = 4
 INTERRUPTED: Final = 130
 
-_CODES: Final[tuple[tuple[type[FedcalibError], int], ...]] = (
-    (InputError, USAGE),
-    (TranscriptError, USAGE),
-    (WireError, USAGE),
-    (LedgerError, USAGE),
-    (BudgetError, BUDGET),
-    (RefusedError, REFUSED),
-    (PolicyError, REFUSED),
-    (TooFewClients, REFUSED),
-)
+_CODES: Final = {
+    USAGE: (errors.InputError, errors.TranscriptError, errors.WireError, errors.LedgerError),
+    BUDGET: (errors.BudgetError,),
+    REFUSED: (errors.RefusedError, errors.PolicyError, errors.TooFewClients),
+}
 
 
 def exit_code(error: BaseException) -> int:
     """The exit code of a command after an error; what is not listed is a bug of ours."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), BUG)
+    return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), BUG)
 
 
 _WIDE: Final = 120  # columns, where there is no terminal to ask
@@ -61,8 +46,10 @@ class Voice(Notices):
 
     as_json: bool
 
-    def result(self, document: dict[str, Any], tables: Sequence[TextTable]) -> None:
-        """Print the result: one JSON document on stdout and the tables on stderr, or the tables on stdout."""
+    def result(self, document: dict[str, Any], tables: Sequence[TextTable], warnings: Iterable[str] = ()) -> None:
+        """Print the warnings, then the result: JSON on stdout and the tables on stderr, or the tables on stdout."""
+        for warning in warnings:
+            self.warn(warning)
         self._show(tables, sys.stderr if self.as_json else sys.stdout)
         if self.as_json:
             sys.stdout.write(text(document))
@@ -89,10 +76,8 @@ class Voice(Notices):
         width = None if stream.isatty() else _WIDE
         console = Console(file=stream, highlight=False, soft_wrap=False, width=width)
         for table in tables:
-            headed = any(table.columns)
-            grid = Grid(
-                *table.columns, title=table.title or None, box=SIMPLE_HEAD, title_justify="left", show_header=headed
-            )
+            title, headed = table.title or None, any(table.columns)
+            grid = Grid(*table.columns, title=title, box=SIMPLE_HEAD, title_justify="left", show_header=headed)
             for row in table.rows:
                 grid.add_row(*(cell.replace("[", r"\[") for cell in row))
             console.print(grid)
