@@ -12,6 +12,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import NameOID
+
 from fedcalib import files
 from fedcalib.errors import InputError
 from fedcalib.remote.site import write_identity
@@ -44,23 +50,17 @@ def make(folder: Path, sites: Sequence[str], hosts: Sequence[str]) -> dict[str, 
 
 
 def _tls(folder: Path, hosts: Sequence[str]) -> dict[str, Path]:
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _certificate("fedcalib pilot authority", authority_key, authority_key, None, ())
     server = _certificate("fedcalib server", server_key, authority_key, authority, hosts)
     files.write(folder / "ca.key", _private_pem(authority_key), private=True)
-    files.write(folder / "ca.crt", _pem(authority))
+    files.write(folder / "ca.crt", authority.public_bytes(Encoding.PEM))
     files.write(folder / "server.key", _private_pem(server_key), private=True)
-    files.write(folder / "server.pem", _pem(server))
+    files.write(folder / "server.pem", server.public_bytes(Encoding.PEM))
     return {"authority": folder / "ca.crt", "server": folder / "server.pem"}
 
 
 def _certificate(name: str, key: Any, signer: Any, issuer: Any, hosts: Sequence[str]) -> Any:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import NameOID
-
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
     builder = (
@@ -82,8 +82,6 @@ def _certificate(name: str, key: Any, signer: Any, issuer: Any, hosts: Sequence[
 
 
 def _usage(authority: bool) -> Any:
-    from cryptography import x509
-
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -98,8 +96,6 @@ def _usage(authority: bool) -> Any:
 
 
 def _host(host: str) -> Any:
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -108,29 +104,11 @@ def _host(host: str) -> Any:
 
 def _node_key(place: Path) -> None:
     """Write the key pair by which Flower admits a node: OpenSSH, on the curve P-384."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP384R1())
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    files.write(place / "node", private, private=True)
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    files.write(place / "node", _private_pem(key, PrivateFormat.OpenSSH), private=True)
     files.write(place / "node.pub", public + b"\n")
 
 
-def _private_pem(key: Any) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    pem: bytes = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return pem
-
-
-def _pem(certificate: Any) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    pem: bytes = certificate.public_bytes(serialization.Encoding.PEM)
-    return pem
+def _private_pem(key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8) -> bytes:
+    return key.private_bytes(Encoding.PEM, form, NoEncryption())

@@ -17,7 +17,7 @@ from fedcalib.deploy.job import Job
 from fedcalib.errors import InputError
 
 CONNECTION: Final = "fedcalib"
-_NO_TELEMETRY: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+NO_TELEMETRY: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @final
@@ -51,7 +51,7 @@ class Command:
     def whole_environment(self) -> dict[str, str]:
         """This process's environment and the command's own; programs beside Python are found first."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        return {**os.environ, **_NO_TELEMETRY, "PATH": path, **self.environment}
+        return {**os.environ, **NO_TELEMETRY, "PATH": path, **self.environment}
 
 
 def superlink(link: Link, keys: Path | None, state: Path) -> Command:
@@ -63,10 +63,8 @@ def superlink(link: Link, keys: Path | None, state: Path) -> Command:
 
 def _server_tls(keys: Path) -> list[str]:
     files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.pem", "--ssl-keyfile": "server.key"}
-    return [
-        *(word for flag, name in files.items() for word in (flag, str(_existing(keys / name)))),
-        "--enable-supernode-auth",
-    ]
+    words = [word for flag, name in files.items() for word in (flag, str(_existing(keys / name)))]
+    return [*words, "--enable-supernode-auth"]
 
 
 def supernode(
@@ -93,10 +91,8 @@ def admit(link: Link, public: Path, home: Path) -> Command:
 def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Command:
     """The command that submits a job to the server."""
     connect(link, home)
-    settings = _pairs({"job": job.pack(), **places})
-    return _command(
-        "flwr", ["run", str(bundled("flower_app")), CONNECTION, "--format", "json", "--run-config", settings], home
-    )
+    words = ["run", str(bundled("flower_app")), CONNECTION, "--format", "json"]
+    return _command("flwr", [*words, "--run-config", _pairs({"job": job.pack(), **places})], home)
 
 
 def connect(link: Link, home: Path) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 from fedcalib import __version__
 from fedcalib.accounting.ledger import Ledger
 from fedcalib.artifacts.evaluation import Fitted
+from fedcalib.deploy.commands import NO_TELEMETRY
 from fedcalib.deploy.job import Job
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.federation import Federation
@@ -122,10 +123,8 @@ class Flower(Runtime):
     _remote: Remote = field(init=False)
 
     def __post_init__(self) -> None:
-        transport = FlowerTransport(self.grid)
-        self._remote = Remote(
-            transport, self.directory, self.state, self.sites, self.timeout, self.patience, self.watch
-        )
+        told = (self.directory, self.state, self.sites, self.timeout, self.patience, self.watch)
+        self._remote = Remote(FlowerTransport(self.grid), *told)
 
     @property
     def schema(self) -> Schema:
@@ -196,7 +195,6 @@ def _text(message: Any) -> str | None:
 
 T = TypeVar("T")
 
-_NO_TELEMETRY: Final = {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _SIMULATION_POLICY: Final = Policy(  # on one machine there is nobody to protect, and whoever simulates keeps the budget
     mechanisms=names("mechanism"),
     epsilon_a_query=1e6,
@@ -239,7 +237,7 @@ def simulate(
     """
     if not 3 <= nodes <= len(federation):
         raise InputError(f"Expected 3 to {len(federation)} nodes for {len(federation)} clients, found {nodes}.")
-    os.environ.update(_NO_TELEMETRY)
+    os.environ.update(NO_TELEMETRY)
     outcomes: list[T] = []
     with TemporaryDirectory(prefix="fedcalib-") as name:
         folder = Path(name)
@@ -253,7 +251,6 @@ def _run(folder: Path, nodes: int, cpus: int, main: Callable[[Any], None]) -> No
     from flwr.simulation import run_simulation
 
     server = ServerApp()
-
     server.main()(lambda grid, context: main(grid))
     logging.getLogger("flwr").setLevel(logging.ERROR)
     backend = {"init_args": {"num_cpus": cpus, "include_dashboard": False}, "client_resources": {"num_cpus": 1}}
@@ -267,15 +264,13 @@ def _app(folder: str) -> Any:
 
     def config(node: Mapping[str, Any]) -> dict[str, Any]:
         place = f"{folder}/{node['partition-id']}"
-        return {
-            "identity": f"{place}/identity.json",
-            "directory": f"{folder}/directory.json",
-            "state": f"{place}/state",
-        }
+        identity, directory = f"{place}/identity.json", f"{folder}/directory.json"
+        return {"identity": identity, "directory": directory, "state": f"{place}/state"}
 
-    return client_app(
-        lambda node: _records(Path(folder) / str(node["partition-id"])), lambda _: _SIMULATION_POLICY, config
-    )
+    def load(node: Mapping[str, Any]) -> Federation:
+        return _records(Path(folder) / str(node["partition-id"]))
+
+    return client_app(load, lambda _: _SIMULATION_POLICY, config)
 
 
 def _write_nodes(folder: Path, federation: Federation, nodes: int) -> Directory:
@@ -320,15 +315,8 @@ def server_app() -> Any:
         try:
             job = Job.unpack(str(config["job"]))
             folder = Path(str(config["state"])) / job.key
-            runtime = Flower(
-                grid,
-                read_directory(Path(str(config["directory"]))),
-                folder,
-                job.sites,
-                job.timeout,
-                watch=progress_log(out / "progress.jsonl"),
-            )
-            serve(job, runtime, folder, out)
+            directory, watch = read_directory(Path(str(config["directory"]))), progress_log(out / "progress.jsonl")
+            serve(job, Flower(grid, directory, folder, job.sites, job.timeout, watch=watch), folder, out)
         except FedcalibError as error:
             _write(out, {"error": str(error), "kind": type(error).__name__})
 
