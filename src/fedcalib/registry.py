@@ -88,6 +88,11 @@ class Registered:
         return cls(**options)
 
 
+MODULES: Final = """
+artifacts audit cohort data datasets errors method methods metrics planning privacy query registry runtimes search
+training workflows
+"""
+
 ROWS: Final = (
     # methods: those with a word fit a calibrator from labelled records, and --method names them
     Registered("FedBin", ".methods.fed_bin", "method", "fc", "fed-bin"),
@@ -314,23 +319,7 @@ ROWS: Final = (
     Registered("run", ".loop", "function", "fc", wire=False),
     Registered("suited_tree", ".planning", "function", "fc.planning", wire=False),
     # public modules
-    Registered("artifacts", ".artifacts", "module", "fc", wire=False),
-    Registered("audit", ".audit", "module", "fc", wire=False),
-    Registered("cohort", ".cohort", "module", "fc", wire=False),
-    Registered("data", ".data", "module", "fc", wire=False),
-    Registered("datasets", ".datasets", "module", "fc", wire=False),
-    Registered("errors", ".errors", "module", "fc", wire=False),
-    Registered("method", ".method", "module", "fc", wire=False),
-    Registered("methods", ".methods", "module", "fc", wire=False),
-    Registered("metrics", ".metrics", "module", "fc", wire=False),
-    Registered("planning", ".planning", "module", "fc", wire=False),
-    Registered("privacy", ".privacy", "module", "fc", wire=False),
-    Registered("query", ".query", "module", "fc", wire=False),
-    Registered("registry", ".registry", "module", "fc", wire=False),
-    Registered("runtimes", ".runtimes", "module", "fc", wire=False),
-    Registered("search", ".search", "module", "fc", wire=False),
-    Registered("training", ".training", "module", "fc", wire=False),
-    Registered("workflows", ".workflows", "module", "fc", wire=False),
+    *(Registered(name, f".{name}", "module", "fc", wire=False) for name in MODULES.split()),
 )
 
 _BY_NAME: Final = {row.name: row for row in ROWS}
@@ -376,11 +365,11 @@ def choices(kind: Kind) -> tuple[Registered, ...]:
 
 def find(kind: Kind, word: str) -> Registered | None:
     """The method or privacy model with this word; a method without a word goes by its name, such as score-curves."""
-    for rows in (lambda: ROWS, installed):
-        for row in rows():
-            if row.kind == kind and (row.word or kebab(row.name)) == word:
-                return row
-    return None
+
+    def matches(row: Registered) -> bool:
+        return row.kind == kind and (row.word or kebab(row.name)) == word
+
+    return next(filter(matches, ROWS), None) or next(filter(matches, installed()), None)
 
 
 def method(word: str | None, options: Mapping[str, Any], settings: Sequence[str] = ()) -> Any:
