@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -69,9 +70,8 @@ class Dataset:
         """
         labels = self.labels[rows]
         extra = {} if self.group is None else {"group": self.group[rows]}
-        return Records.of_logits(
-            np.zeros((len(labels), self.classes), np.float32), labels, inputs=self.inputs[rows], **extra
-        )
+        logits = np.zeros((len(labels), self.classes), np.float32)
+        return Records.of_logits(logits, labels, inputs=self.inputs[rows], **extra)
 
     @property
     def train_records(self) -> Records:
@@ -155,9 +155,13 @@ def mnist(directory: Path | str) -> Dataset:
     writers = None
     if "writer_train" in parts:
         writers = np.concatenate([parts["writer_train"], parts["writer_test"]]).astype(np.int64)
-    test = np.repeat([False, True], [len(parts["y_train"]), len(parts["y_test"])])
-    labels = np.concatenate([parts["y_train"], parts["y_test"]]).astype(np.int64)
-    return Dataset("mnist", np.concatenate([parts["x_train"], parts["x_test"]]), labels, 10, test, writers)
+    return _joined("mnist", [parts["x_train"], parts["x_test"]], [parts["y_train"], parts["y_test"]], writers)
+
+
+def _joined(name: str, inputs: Sequence[Array], labels: Sequence[Any], group: Array | None = None) -> Dataset:
+    """A data set of ten classes from parts; `labels` are those of the training set and of the test set."""
+    test = np.repeat([False, True], [len(part) for part in labels])
+    return Dataset(name, np.concatenate(inputs), np.concatenate(labels).astype(np.int64), 10, test, group)
 
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -185,8 +189,7 @@ def fashion_mnist(directory: Path | str = DEBIAN) -> Dataset:
     for part in ("train", "t10k"):
         images.append(read_idx(found(directory, f"{part}-images-idx3-ubyte*", _GET_FASHION_MNIST)))
         labels.append(read_idx(found(directory, f"{part}-labels-idx1-ubyte*", _GET_FASHION_MNIST)))
-    test = np.repeat([False, True], [len(labels[0]), len(labels[1])])
-    return Dataset("fashion-mnist", np.concatenate(images), np.concatenate(labels).astype(np.int64), 10, test)
+    return _joined("fashion-mnist", images, labels)
 
 
 _GET_CIFAR10 = (
@@ -209,15 +212,14 @@ def cifar10(directory: Path | str) -> Dataset:
     >>> records = data.test_records  # doctest: +SKIP
     """
     train = [_pictures(found(directory, f"data_batch_{batch}.png", _GET_CIFAR10)) for batch in range(1, 6)]
-    images = np.concatenate([*train, _pictures(found(directory, "test_batch.png", _GET_CIFAR10))])
-    parts = [
-        json.loads(found(directory, f"{part}_lables.json", _GET_CIFAR10).read_text()) for part in ("train", "test")
-    ]
-    labels = np.concatenate(parts).astype(np.int64)
-    if len(labels) != len(images):
-        raise InputError(f"Expected one label per picture, found {len(labels)} labels for {len(images)} pictures.")
-    test = np.repeat([False, True], [len(part) for part in parts])
-    return Dataset("cifar10", images, labels, 10, test)
+    test = _pictures(found(directory, "test_batch.png", _GET_CIFAR10))
+    files = [found(directory, f"{part}_lables.json", _GET_CIFAR10) for part in ("train", "test")]
+    data = _joined("cifar10", [*train, test], [json.loads(file.read_text()) for file in files])
+    if len(data.labels) != len(data.inputs):
+        raise InputError(
+            f"Expected one label per picture, found {len(data.labels)} labels for {len(data.inputs)} pictures."
+        )
+    return data
 
 
 def _pictures(path: Path) -> Array:
