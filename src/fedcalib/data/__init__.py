@@ -10,16 +10,5 @@ from fedcalib.data.columns import ColumnLayout, Columns
 from fedcalib.data.reading import Reading, RejectedRecords, from_frame, read, read_checked, read_frame
 from fedcalib.data.tables import Table, expand, open_table
 
-__all__ = [
-    "ColumnLayout",
-    "Columns",
-    "Reading",
-    "RejectedRecords",
-    "Table",
-    "expand",
-    "from_frame",
-    "open_table",
-    "read",
-    "read_checked",
-    "read_frame",
-]
+__all__ = ["ColumnLayout", "Columns", "Reading", "RejectedRecords", "Table"]
+__all__ += ["expand", "from_frame", "open_table", "read", "read_checked", "read_frame"]

@@ -162,11 +162,7 @@ def from_frame(
 
 
 def read_checked(
-    paths: str | Path | Iterable[str | Path],
-    columns: Columns,
-    *,
-    seed: int | None = None,
-    watch: Watch | None = None,
+    paths: str | Path | Iterable[str | Path], columns: Columns, *, seed: int | None = None, watch: Watch | None = None
 ) -> Reading:
     r"""Read as `read` does, and return what was left out instead of warning.
 

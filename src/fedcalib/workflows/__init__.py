@@ -12,19 +12,6 @@ from fedcalib.workflows.monitoring import MonitorResult, monitor
 from fedcalib.workflows.planning import StudyPlan, plan
 from fedcalib.workflows.training import TrainingResult, train
 
-__all__ = [
-    "Applied",
-    "CalibrationResult",
-    "ComparisonResult",
-    "EvaluationResult",
-    "MonitorResult",
-    "StudyPlan",
-    "TrainingResult",
-    "apply",
-    "calibrate",
-    "compare",
-    "evaluate",
-    "monitor",
-    "plan",
-    "train",
-]
+__all__ = ["Applied", "CalibrationResult", "ComparisonResult", "EvaluationResult"]
+__all__ += ["MonitorResult", "StudyPlan", "TrainingResult"]
+__all__ += ["apply", "calibrate", "compare", "evaluate", "monitor", "plan", "train"]

@@ -20,16 +20,17 @@ from fedcalib.method import Method
 from fedcalib.methods.auto import Auto
 from fedcalib.methods.compose import FitAndMeasure
 from fedcalib.methods.evaluation import FederatedMetrics
+from fedcalib.metrics.table import ECE
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
+from fedcalib.report.page import Page
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
-from fedcalib.workflows import documents
+from fedcalib.workflows import documents, reports
 from fedcalib.workflows.budget import ALONE, Shares, for_units, scaled, shares, together
 from fedcalib.workflows.documents import DryRun
 from fedcalib.workflows.evaluation import site_rows
-from fedcalib.workflows.reports import ReportInput, files
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
@@ -141,20 +142,23 @@ class CalibrationResult:
         """The report page, and the reliability diagram where there is one."""
         name = type(self.method).__name__
         hidden = (_HIDDEN,) if self.before is not None and not self.sites else ()
-        return files(
-            ReportInput(
-                title=f"Calibration by {name}",
-                summary=_summary(name, self.before, self.after, self.held_out),
-                spent=self.privacy,
-                private=self.private,
-                counts=self.counts,
-                before=self.before,
-                after=self.after,
-                warnings=(*self.warnings, *hidden),
-                provenance=self.provenance,
-                sites=self.sites,
-            )
+        page = Page(
+            title=f"Calibration by {name}",
+            summary=_summary(name, self.before, self.after, self.held_out),
+            privacy=(self.privacy.statement,),
+            private=self.private,
+            simulation=self.privacy.simulation,
+            records=self.counts["records"],
+            clients=self.counts["sites"],
+            metrics=reports.metric_rows(self.before, self.after),
+            before=reports.diagram("before", self.before),
+            after=reports.diagram("after", self.after),
+            sites=self.sites,
+            site_metric=ECE.title,
+            warnings=(*self.warnings, *hidden),
+            provenance=self.provenance,
         )
+        return reports.files(page)
 
     def save(self, folder: documents.Folder) -> dict[str, str]:
         """Write the calibrator, the result and the report into a folder; say where each file is."""

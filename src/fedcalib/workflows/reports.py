@@ -6,8 +6,7 @@ The report of a binary evaluation: ROC, precision-recall and reliability, read o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,51 +16,18 @@ from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.table import ECE, Metric, shown_in
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
-from fedcalib.report.curve_plots import reliability
 from fedcalib.report.page import Page, render
 from fedcalib.report.values import Diagram, MetricRow, PlotLine, SiteRow
 
 _CLEAR: Final = 3.0  # standard deviations of noise below which a bin shows nothing
 
 
-@final
-@dataclass(frozen=True)
-class ReportInput:
-    """What a report shows."""
-
-    title: str
-    summary: tuple[str, ...]
-    spent: Spending
-    private: bool
-    counts: Mapping[str, int | None]
-    before: MetricsReport | None
-    after: MetricsReport | None
-    warnings: Sequence[str]
-    provenance: Mapping[str, object]
-    sites: tuple[SiteRow, ...] = ()
-
-
-def files(story: ReportInput) -> dict[str, bytes]:
-    """Draw the page, and the picture where there is something to show."""
-    before, after = diagram("before", story.before), diagram("after", story.after)
-    page = Page(
-        title=story.title,
-        summary=story.summary,
-        privacy=(story.spent.statement,),
-        private=story.private,
-        simulation=story.spent.simulation,
-        records=story.counts["records"],
-        clients=story.counts["sites"],
-        metrics=metric_rows(story.before, story.after),
-        before=before,
-        after=after,
-        warnings=tuple(story.warnings),
-        provenance=story.provenance,
-        sites=story.sites,
-        site_metric=ECE.title,
-    )
+def files(page: Page) -> dict[str, bytes]:
+    """Render the page, and draw the picture beside it where there is something to show."""
     drawn = {"report.html": render(page).encode()}
-    return drawn if before is None else {**drawn, "reliability.png": reliability(before, after).png}
+    if page.before is not None:
+        drawn["reliability.png"] = curve_plots.reliability(page.before, page.after).png
+    return drawn
 
 
 def metric_rows(before: MetricsReport | None, after: MetricsReport | None) -> tuple[MetricRow, ...]:
@@ -126,7 +92,7 @@ def curve_files(
         warnings=(*facts["warnings"], *curves.warnings),
         provenance={"method": "score-curves"},
     )
-    drawn = [render(page).encode(), *(picture.png for picture in pictures), reliability(diagram).png]
+    drawn = [render(page).encode(), *(picture.png for picture in pictures), curve_plots.reliability(diagram).png]
     return dict(zip(CURVE_FILES, [*drawn, curves.dumps(spent).encode()], strict=True))
 
 
