@@ -49,11 +49,15 @@ def together(calibration: Spending, measurements: Sequence[Spending], parallel: 
     if calibration.epsilon is None or not measurements:
         return calibration
     fitted = (calibration.epsilon, calibration.delta or 0.0)
-    measured = (sum(one.epsilon or 0.0 for one in measurements), sum(one.delta or 0.0 for one in measurements))
-    epsilon, delta = (max(pair) if parallel else sum(pair) for pair in zip(fitted, measured, strict=True))
-    return replace(
-        calibration, epsilon=epsilon, delta=delta, statement=_statement(calibration, epsilon, delta, parallel)
-    )
+    pairs = zip(fitted, added(measurements), strict=True)
+    epsilon, delta = (max(pair) if parallel else sum(pair) for pair in pairs)
+    statement = _statement(calibration, epsilon, delta, parallel)
+    return replace(calibration, epsilon=epsilon, delta=delta, statement=statement)
+
+
+def added(spent: Sequence[Spending]) -> tuple[float, float]:
+    """The sums of the epsilons and of the deltas."""
+    return sum(one.epsilon or 0.0 for one in spent), sum(one.delta or 0.0 for one in spent)
 
 
 def for_units(spent: Spending, column: str | None) -> Spending:

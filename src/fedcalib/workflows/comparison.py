@@ -26,7 +26,7 @@ from fedcalib.privacy.open import Open
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records, Schema
 from fedcalib.runtimes import InProcess
-from fedcalib.workflows.budget import scaled, together
+from fedcalib.workflows.budget import added, scaled, together
 from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow, exact_values, private_values
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -272,13 +272,9 @@ class ComparisonPhases:
     def total(self) -> Spending:
         """What all phases spend together."""
         spent = [phase.spending for phase in self.fits.values()]
-        fitted = replace(
-            spent[0],
-            epsilon=sum(one.epsilon or 0.0 for one in spent),
-            delta=sum(one.delta or 0.0 for one in spent),
-            statement=f"{len(spent)} methods were fitted to the same records, so their costs add up. "
-            + spent[0].statement,
-        )
+        epsilon, delta = added(spent)
+        told = f"{len(spent)} methods were fitted to the same records, so their costs add up. {spent[0].statement}"
+        fitted = replace(spent[0], epsilon=epsilon, delta=delta, statement=told)
         return together(fitted, [self.measured.spending] * (len(spent) + 1), self.parallel)
 
 

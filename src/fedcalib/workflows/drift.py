@@ -26,6 +26,7 @@ from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.table import ACCURACY, AUC
 from fedcalib.privacy import Privacy
 from fedcalib.runtimes import InProcess
+from fedcalib.workflows.budget import added
 
 
 @final
@@ -51,14 +52,11 @@ def signals(report: MetricsReport) -> Mapping[str, Signal]:
     squares = count @ (share * (1 - mean) ** 2 + (1 - share) * mean**2 + inside) / max(count.sum(), 1.0) - gap**2
     spread = count @ (mean**2 + inside) / max(count.sum(), 1.0) - confidence**2
     count_noise = 2 * cells * report.count_variance
+    gap_noise = cells * report.gap_variance + gap**2 * count_noise
+    confidence_noise = cells * (report.count_variance + report.gap_variance) + confidence**2 * count_noise
     found = {
-        "gap": Signal(gap, _variance(squares, cells * report.gap_variance + gap**2 * count_noise, records)),
-        "confidence": Signal(
-            confidence,
-            _variance(
-                spread, cells * (report.count_variance + report.gap_variance) + confidence**2 * count_noise, records
-            ),
-        ),
+        "gap": Signal(gap, _variance(squares, gap_noise, records)),
+        "confidence": Signal(confidence, _variance(spread, confidence_noise, records)),
     }
     ranking, measured = (ACCURACY, report.accuracy) if report.auc is None else (AUC, report.auc)
     return {**found, ranking.name: _of_interval(measured)}
@@ -215,7 +213,7 @@ def together(spent: Sequence[Spending]) -> Spending:
     if largest.unit == "record":
         told = f"{len(spent)} windows hold different records: the total is the largest epsilon, not the sum. "
         return replace(largest, statement=told + largest.statement)
-    epsilon, delta = sum(one.epsilon or 0.0 for one in spent), sum(one.delta or 0.0 for one in spent)
+    epsilon, delta = added(spent)
     told = f"Over {len(spent)} windows with the same clients: epsilon = {epsilon:.6g}, delta = {delta:.6g}. "
     return replace(largest, epsilon=epsilon, delta=delta, statement=f"{told}Of one window: {largest.statement}")
 
