@@ -133,9 +133,6 @@ class Silent(Notices):
         return nullcontext(_unseen)
 
 
-_NOBODY: Final = Silent()
-
-
 def _unseen(done: int, total: int | None = None) -> None:
     """Follow nothing."""
 
@@ -159,20 +156,8 @@ class Data:
         """The files, if there are any."""
         return self.source if isinstance(self.source, tuple) else ()
 
-    def read(self, state: State, private: bool, notices: Notices) -> tuple[Federation, tuple[str, ...]]:
-        """Read the records; what was left out goes to the notices, and into the result where counts may be told."""
-        if isinstance(self.source, Federation):
-            return self.source, ()
-        if isinstance(self.source, Runtime):
-            raise InputError("Expected records at hand for this, found a runtime, whose sites keep theirs.")
-        with notices.progress("reading rows") as at:
-            reading = self._reading(state.derived("unit"), at)
-        left_out = tuple(str(rejected) for rejected in reading.rejected)
-        for text in left_out:
-            notices.warn(text)
-        return reading.federation, () if private else left_out
-
-    def _reading(self, seed: int, watch: At) -> Reading:
+    def reading(self, seed: int, watch: At) -> Reading:
+        """Read files or a frame, and say what was left out."""
         if self.files:
             return read_checked(self.files, self.columns, seed=seed, watch=watch)
         return read_frame(self.source, self.columns, seed=seed, watch=watch)
@@ -183,7 +168,7 @@ class Data:
             return [asdict(self.columns), [[path.name, _digest(path)] for path in self.files]]
         if isinstance(self.source, Runtime):
             return [asdict(self.source.schema)]
-        federation = self.source if isinstance(self.source, Federation) else self._reading(0, _unseen).federation
+        federation = self.source if isinstance(self.source, Federation) else self.reading(0, _unseen).federation
         records = federation.records
         scores = records.logits if records.are_logits else records.probs
         arrays = [federation.offsets, records.labels, scores, *records.extra.values()]
@@ -200,7 +185,7 @@ class WorkflowSession:
     state: Path | None = None  # private directory of transcripts, for resuming; None keeps nothing
     ledger: Path | None = None  # debited the total before anything is asked
     account: str = "default"
-    notices: Notices = _NOBODY
+    notices: Notices = field(default_factory=Silent)
 
     def forgotten(self, name: str = "") -> State:
         """A state that keeps nothing."""
@@ -256,9 +241,7 @@ def opening(source: Any, **options: Unpack[Options]) -> tuple[Data, WorkflowSess
     """The data and the session that a workflow's options describe."""
     given: dict[str, Any] = dict(options)
     running: dict[str, Any] = {name: given.pop(name) for name in ("seed", "account", "notices") if name in given}
-    for name in ("state", "ledger"):
-        place = given.pop(name, None)
-        running[name] = None if place is None else Path(place)
+    running |= {name: Path(place) for name in ("state", "ledger") if (place := given.pop(name, None)) is not None}
     return Data.of(source, Columns(**given)), WorkflowSession(**running)
 
 
@@ -302,8 +285,17 @@ class Conductor:
     recalled: int = 0
 
     def read(self, data: Data, private: bool) -> tuple[Federation, tuple[str, ...]]:
-        """Read records, and what may be told about those that were left out."""
-        return data.read(self.state, private, self.session.notices)
+        """Read records; what was left out goes to the notices, and into the result where counts may be told."""
+        if isinstance(data.source, Federation):
+            return data.source, ()
+        if isinstance(data.source, Runtime):
+            raise InputError("Expected records at hand for this, found a runtime, whose sites keep theirs.")
+        with self.session.notices.progress("reading rows") as at:
+            reading = data.reading(self.state.derived("unit"), at)
+        left_out = tuple(str(rejected) for rejected in reading.rejected)
+        for text in left_out:
+            self.session.notices.warn(text)
+        return reading.federation, () if private else left_out
 
     def pay(self, total: Spending) -> None:
         """Debit what all phases spend together; a run that is resumed or replayed has paid already."""
@@ -356,11 +348,8 @@ class Conductor:
 
     def tell(self) -> None:
         """Note it when answers came from an earlier run."""
+        note = self.session.notices.note
         if self.replayed:
-            self.session.notices.note(
-                "This command had already run: its answers were replayed and nobody was asked again."
-            )
+            note("This command had already run: its answers were replayed and nobody was asked again.")
         elif self.recalled:
-            self.session.notices.note(
-                f"Resumed: {self.recalled} answers of the earlier run were replayed, {self.asked} asked."
-            )
+            note(f"Resumed: {self.recalled} answers of the earlier run were replayed, {self.asked} asked.")
