@@ -29,7 +29,6 @@ from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents, reports
 from fedcalib.workflows.budget import ALONE, Shares, for_units, scaled, shares, together
-from fedcalib.workflows.documents import DryRun
 from fedcalib.workflows.evaluation import site_rows
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -94,8 +93,6 @@ class CalibrationResult:
     def at_sites(cls, phase: Phase[Fitted], result: Result[Fitted], replayed: bool) -> CalibrationResult:
         """The result of fitting and measuring sites at a distance in one conversation, on the same records."""
         fitted, agreed = result.artifact, phase.agreed
-        reports = (fitted.before, fitted.after)
-        remarks = [text for report in reports for text in documents.missing(report, agreed.schema.classes)]
         return cls(
             method=agreed.method.fit,  # type: ignore[attr-defined]
             calibrator=fitted.calibrator,
@@ -107,7 +104,7 @@ class CalibrationResult:
             sites=(),
             phases=(phase,),
             left_out=(),
-            remarks=tuple(dict.fromkeys(remarks)),
+            remarks=documents.missing(agreed.schema.classes, fitted.before, fitted.after),
             replayed=replayed,
             held_out=False,
         )
@@ -180,17 +177,17 @@ class Calibration:
     holdout: float = 0.3  # share of records to measure on; 0 for none
     session: WorkflowSession = field(default_factory=WorkflowSession)
 
-    def dry_run(self) -> DryRun:
+    def dry_run(self) -> documents.DryRun:
         """What would be asked and what it would cost; nothing is asked."""
         if isinstance(self.data.source, Runtime):
             schema = self.data.source.schema
             phase = self._at_sites(schema)
             facts = {"method": documents.word(self.method), **documents.counts(schema, self.privacy)}
-            return DryRun.of(facts, [phase], phase.spending, (), self.session)
+            return documents.DryRun.of(facts, [phase], phase.spending, (), self.session)
         split = self._split(Conductor(self.session, self.session.forgotten()))
         phases = self._phases(split)
         facts = {"method": documents.word(self.method), **documents.counts(split.all, self.privacy)}
-        return DryRun.of(facts, phases.all, phases.total, (*split.warnings, *phases.warnings), self.session)
+        return documents.DryRun.of(facts, phases.all, phases.total, (*split.warnings, *phases.warnings), self.session)
 
     def run(self) -> CalibrationResult:
         """Fit, and measure before and after."""
@@ -286,8 +283,7 @@ class Calibration:
         # what was spent in the end, queries that had to be sent again included
         spent = together(fitted.privacy, [result.privacy for result in measured], phases.parallel)
         before, after = (result.artifact for result in measured) if measured else (None, None)
-        missing = [documents.missing(report, split.all.schema.classes) for report in (before, after) if report]
-        remarks = dict.fromkeys((*phases.warnings, *(text for texts in missing for text in texts)))
+        missing = documents.missing(split.all.schema.classes, *(result.artifact for result in measured))
         return CalibrationResult(
             method=self.method,
             calibrator=fitted.artifact,
@@ -299,7 +295,7 @@ class Calibration:
             sites=site_rows(split.held if measured else None, fitted.artifact, self.privacy),
             phases=phases.all,
             left_out=split.warnings,
-            remarks=tuple(remarks),
+            remarks=(*phases.warnings, *missing),
             replayed=replayed,
             provenance=self._provenance,
         )
@@ -402,12 +398,6 @@ def calibrate(
     True
     """
     source, session = opening(data, **options)
-    return Calibration(
-        source,
-        method or Auto(),
-        privacy or SecAgg(),
-        participation or Everyone(),
-        None if test is None else Data.of(test, source.columns),
-        holdout,
-        session,
-    ).run()
+    tested = None if test is None else Data.of(test, source.columns)
+    who, model = participation or Everyone(), privacy or SecAgg()
+    return Calibration(source, method or Auto(), model, who, tested, holdout, session).run()

@@ -18,7 +18,6 @@ from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import comparison as picture
 from fedcalib.report.values import Contender
 from fedcalib.workflows import documents
-from fedcalib.workflows.documents import TextTable
 
 NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
 _LARGEST_LOSS: Final = -1.0  # points of accuracy; a method that loses more is marked
@@ -133,14 +132,14 @@ class ComparisonResult:
         """A pandas frame with one row per method, the base model first."""
         return documents.frame([row.to_json() for row in (self.base, *self.rows)])
 
-    def tables(self) -> list[TextTable]:
+    def tables(self) -> list[documents.TextTable]:
         """The result for people."""
         mark = "Simulation" if self.simulation else "Measured privately"
         title = f"{mark}, on records that were not fitted (held out by {self.split})"
         columns = ("method", *(title for title, _ in _columns().values()), "bytes", "client ms", "epsilon")
-        tables = [TextTable(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
+        tables = [documents.TextTable(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
         if self.refused:
-            tables.append(TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
+            tables.append(documents.TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
         return [*tables, documents.facts_table("", {"privacy": self.statement})]
 
     def picture(self) -> Picture:

@@ -15,6 +15,7 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import MetricsReport, headline
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
+from fedcalib.loop import Runtime
 from fedcalib.method import Method
 from fedcalib.privacy import Privacy
 from fedcalib.records import Schema
@@ -61,7 +62,7 @@ class DryRun:
         return {
             "dry_run": True,
             **self.facts,
-            "privacy": spending(self.privacy),
+            "privacy": asdict(self.privacy),
             "phases": [phase.to_json() for phase in self.phases],
             "warnings": list(self.warnings),
         }
@@ -91,18 +92,13 @@ def word(method: Method[Any]) -> str:
     return next((row.word for row in choices("method") if row.name == name), kebab(name))
 
 
-def counts(source: Federation | Schema, privacy: Privacy) -> dict[str, int | None]:
+def counts(source: Federation | Runtime | Schema, privacy: Privacy) -> dict[str, int | None]:
     """Count sites and records, where that tells nobody anything that the model hides."""
     if privacy.private:
         return {"sites": None, "records": None}
-    if isinstance(source, Schema):
-        return {"sites": source.clients, "records": None}
-    return {"sites": len(source), "records": len(source.records)}
-
-
-def spending(spent: Spending) -> dict[str, Any]:
-    """Write a privacy record as data."""
-    return asdict(spent)
+    if isinstance(source, Federation):
+        return {"sites": len(source), "records": len(source.records)}
+    return {"sites": (source.schema if isinstance(source, Runtime) else source).clients, "records": None}
 
 
 def metrics(report: MetricsReport | None) -> dict[str, Any] | None:
@@ -118,10 +114,11 @@ def measured(measured: Any) -> dict[str, float | None] | None:
     return {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
 
 
-def missing(report: MetricsReport, classes: int) -> tuple[str, ...]:
-    """Why metrics are null."""
-    undefined = (metric.name for metric in headline() if metric.classes == "two" and classes != 2)
-    return (*report.warnings, *(f"{name} is left out: it is defined for two classes only." for name in undefined))
+def missing(classes: int, *reports: MetricsReport) -> tuple[str, ...]:
+    """Why metrics of the reports are null, each reason once."""
+    undefined = [metric.name for metric in headline() if metric.classes == "two" and classes != 2]
+    reasons = [f"{name} is left out: it is defined for two classes only." for name in undefined]
+    return tuple(dict.fromkeys(text for report in reports for text in (*report.warnings, *reasons)))
 
 
 def metrics_table(title: str, columns: Mapping[str, dict[str, Any] | None]) -> TextTable:

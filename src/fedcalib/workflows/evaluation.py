@@ -35,7 +35,6 @@ from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units
-from fedcalib.workflows.documents import DryRun
 from fedcalib.workflows.reports import CURVE_FILES, curve_files
 from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -109,8 +108,7 @@ class EvaluationResult:
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib evaluate --format json` prints it."""
-        curves = {} if self.curves is None else {"curves": self._curves(self.curves)}
-        return {
+        document = {
             "method": "federated-metrics",
             **self.counts,
             "privacy": asdict(self.privacy),
@@ -119,11 +117,10 @@ class EvaluationResult:
             "per_client": None if self.per_client is None else self.per_client.to_json(),
             "warnings": list(self.warnings),
             "replayed": self.replayed,
-            **curves,
         }
-
-    def _curves(self, curves: Curves) -> dict[str, Any]:
-        return {"figures": curves.to_json(), "warnings": list(curves.warnings)}
+        if self.curves is not None:
+            document["curves"] = {"figures": self.curves.to_json(), "warnings": list(self.curves.warnings)}
+        return document
 
     def to_frame(self) -> Any:
         """A pandas frame of the metrics with their intervals; one row per metric."""
@@ -159,46 +156,29 @@ class Evaluation:
     per_client: bool = False  # the usual client's own error as well, within the same budget
     session: WorkflowSession = field(default_factory=WorkflowSession)
 
-    def dry_run(self) -> DryRun:
+    def dry_run(self) -> documents.DryRun:
         """What would be asked and what it would cost; nothing is asked."""
-        if isinstance(self.data.source, Runtime):
-            return self._dry(self.data.source.schema, self.data.source.schema, ())
-        federation, warnings = self._records(Conductor(self.session, self.session.forgotten()))
-        return self._dry(federation, federation.schema, warnings)
-
-    def _dry(self, source: Federation | Schema, schema: Schema, warnings: tuple[str, ...]) -> DryRun:
-        phase = self._phase(schema)
-        return DryRun.of(documents.counts(source, self.privacy), [phase], phase.spending, warnings, self.session)
+        source, warnings = self._source(Conductor(self.session, self.session.forgotten()))
+        phase = self._phase(source.schema)
+        facts = documents.counts(source, self.privacy)
+        return documents.DryRun.of(facts, [phase], phase.spending, warnings, self.session)
 
     def run(self) -> EvaluationResult:
         """Measure."""
         with self.session.opened("evaluate", self._settings, self.data) as conductor:
-            if isinstance(self.data.source, Runtime):
-                return self._at_sites(self.data.source, conductor)
-            federation, left_out = self._records(conductor)
-            phase = self._phase(federation.schema)
+            if self.calibrator is not None and isinstance(self.data.source, Runtime):
+                raise InputError("Expected records at hand to apply a calibrator to, found a runtime of sites.")
+            source, left_out = self._source(conductor)
+            phase = self._phase(source.schema)
             conductor.pay(phase.spending)
-            found = (self._apart if _visible(phase) else self._whole)(phase, federation, conductor)
+            found = self._measure(phase, source, conductor)
             conductor.tell()
-        return self._result(found, federation, left_out, conductor.replayed)
+        return self._result(found, source, left_out, conductor.replayed)
 
-    def _at_sites(self, runtime: Runtime, conductor: Conductor) -> EvaluationResult:
-        """Ask sites at a distance, all at once."""
-        if self.calibrator is not None:
-            raise InputError("Expected records at hand to apply a calibrator to, found a runtime of sites.")
-        phase = self._phase(runtime.schema)
-        conductor.pay(phase.spending)
-        result = conductor.run(phase, runtime)
-        conductor.tell()
-        return self._result((result.artifact, result.privacy, None), runtime.schema, (), conductor.replayed)
-
-    def _result(
-        self, found: _Found, source: Federation | Schema, left_out: tuple[str, ...], replayed: bool
-    ) -> EvaluationResult:
+    def _result(self, found: _Found, source: _Source, left_out: tuple[str, ...], replayed: bool) -> EvaluationResult:
         artifact, spent, sites = found
         metrics, curves, own = _parts(artifact)
-        schema = source if isinstance(source, Schema) else source.schema
-        missing = documents.missing(metrics, schema.classes)
+        missing = documents.missing(source.schema.classes, metrics)
         return EvaluationResult(
             metrics=metrics,
             curves=curves,
@@ -217,8 +197,10 @@ class Evaluation:
         told = {name: wire.encode(part) for name, part in parts.items()}
         return {**told, "curves": self.curves, "per_client": self.per_client}
 
-    def _records(self, conductor: Conductor) -> tuple[Federation, tuple[str, ...]]:
-        """Read the records, and calibrate the scores if a calibrator was given."""
+    def _source(self, conductor: Conductor) -> tuple[_Source, tuple[str, ...]]:
+        """Sites at a distance, or the records with calibrated scores if a calibrator was given."""
+        if isinstance(self.data.source, Runtime):
+            return self.data.source, ()
         federation, warnings = conductor.read(self.data, self.privacy.private)
         if self.calibrator is None:
             return federation, warnings
@@ -249,13 +231,15 @@ class Evaluation:
         spent = max((result.privacy for result in results), key=lambda one: one.epsilon or 0.0)
         return _together(phase.agreed, results), spent, sites
 
-    def _whole(self, phase: Phase[Any], federation: Federation, conductor: Conductor) -> _Found:
-        """Ask all sites at once; where nothing is hidden, look at each one too."""
-        result = conductor.run(phase, InProcess(federation))
-        if not isinstance(self.privacy, Open):
+    def _measure(self, phase: Phase[Any], source: _Source, conductor: Conductor) -> _Found:
+        """Ask all sites at once, unless they can be seen; where nothing is hidden, look at each site at hand too."""
+        if isinstance(source, Federation) and _visible(phase):
+            return self._apart(phase, source, conductor)
+        result = conductor.run(phase, source if isinstance(source, Runtime) else InProcess(source))
+        if isinstance(source, Runtime) or not isinstance(self.privacy, Open):
             return result.artifact, result.privacy, None
         with self.session.notices.progress("sites") as at:
-            return result.artifact, result.privacy, exact_sites(federation, at)
+            return result.artifact, result.privacy, exact_sites(source, at)
 
     def _unseen(self, sites: tuple[SiteMetrics, ...] | None) -> list[str]:
         """Which sites are not shown, and why."""
@@ -269,6 +253,7 @@ class Evaluation:
         return [f"{hidden} of {len(sites)} sites are not shown: {_FEW}."]
 
 
+_Source = Federation | Runtime
 _Found = tuple[Any, Spending, tuple[SiteMetrics, ...] | None]
 
 

@@ -33,7 +33,6 @@ from fedcalib.report.values import TimePoint
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units, scaled
-from fedcalib.workflows.documents import DryRun, TextTable
 from fedcalib.workflows.drift import Monitor, Timeline, Window, mixed, together
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -187,7 +186,7 @@ class MonitorResult:
             "windows": [self._window(window) for window in self.windows],
             "alarms": list(self.alarms),
             "recalibration": self.effect,
-            "privacy": documents.spending(self.timeline.spending),
+            "privacy": asdict(self.timeline.spending),
             "warnings": list(self.warnings),
             "replayed": self.replayed,
         }
@@ -205,28 +204,23 @@ class MonitorResult:
 
     def to_frame(self) -> Any:
         """A pandas frame with one row per window."""
-        rows = [self._window(window) for window in self.windows]
-        return documents.frame(
-            [
-                {
-                    **{name: row[name] for name in ("window", "first_day", "estimated_accuracy")},
-                    **row["metrics"],
-                    "alarms": ", ".join(alarm["signal"] for alarm in row["alarms"]),
-                }
-                for row in rows
-            ]
-        )
+        rows = []
+        for window in self.windows:
+            row = self._window(window)
+            shown = {name: row[name] for name in ("window", "first_day", "estimated_accuracy")}
+            rows.append({**shown, **row["metrics"], "alarms": _alarms(window)})
+        return documents.frame(rows)
 
-    def tables(self) -> list[TextTable]:
+    def tables(self) -> list[documents.TextTable]:
         """The result for people."""
         served = self._any(_served) * (f"{ECE.title} as served",)
         columns = ("window", *(metric.title for metric in _shown()), *served, "confidence", "estimated accuracy")
         rows = tuple(_row(window, bool(served)) for window in self.windows)
         facts = {"alarms": ", ".join(self.alarms) or "none", "false alarms per window": f"{self.false_alarms:g}"}
         return [
-            TextTable("Window by window", (*columns, "alarms"), rows),
+            documents.TextTable("Window by window", (*columns, "alarms"), rows),
             documents.facts_table("", facts),
-            documents.facts_table("Privacy", documents.spending(self.timeline.spending)),
+            documents.facts_table("Privacy", asdict(self.timeline.spending)),
         ]
 
     def charts(self) -> tuple[Picture, ...]:
@@ -309,7 +303,11 @@ def _row(window: Window, served: bool) -> tuple[str, ...]:
     metrics = [_value(metric)(window) for metric in _shown()]
     figures = (*metrics, *([_served(window)] * served), _confidence(window), window.review.estimate)
     said = ("-" if one is None or one.value != one.value else f"{one.value:.4f}" for one in figures)
-    return (window.label, *said, ", ".join(alarm.signal for alarm in window.alarms))
+    return (window.label, *said, _alarms(window))
+
+
+def _alarms(window: Window) -> str:
+    return ", ".join(alarm.signal for alarm in window.alarms)
 
 
 @final
@@ -346,13 +344,13 @@ class Monitoring:
         if self.rounds is not None and self.rounds < 1:
             raise InputError(f"Expected at least one round of evaluation, found {self.rounds}.")
 
-    def dry_run(self) -> DryRun:
+    def dry_run(self) -> documents.DryRun:
         """What all windows would cost; nothing is asked."""
         windows = self._windows(Conductor(self.session, self.session.forgotten()))
         phase = self._first(windows)
         total = together([phase.spending] * len(windows.records))
         each = replace(phase, name="each window", agreed=replace(phase.agreed, spending=total))
-        return DryRun.of({"windows": list(windows.records)}, [each], total, windows.warnings, self.session)
+        return documents.DryRun.of({"windows": list(windows.records)}, [each], total, windows.warnings, self.session)
 
     def run(self) -> MonitorResult:
         """Measure window after window."""

@@ -14,7 +14,6 @@ from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import trade_off
 from fedcalib.report.values import PlotLine
 from fedcalib.workflows import documents
-from fedcalib.workflows.documents import TextTable
 
 _CLIENTS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show studies of these sizes around the answer
 _EPSILONS: Final = (0.3, 1.0, 3.0)
@@ -135,7 +134,7 @@ class StudyPlan:
         """A pandas frame with one row per study around the answer."""
         return documents.frame([_row(forecast) for forecast in self.around])
 
-    def tables(self) -> list[TextTable]:
+    def tables(self) -> list[documents.TextTable]:
         """The plan for people."""
         rows = tuple(
             (
@@ -146,8 +145,8 @@ class StudyPlan:
             for one in self.around
         )
         title = f"Error of {self.study.metric} around that"
-        verdict = TextTable("", ("", ""), (("verdict", self.verdict),))
-        return [verdict, TextTable(title, ("clients", "epsilon", "error"), rows)]
+        verdict = documents.TextTable("", ("", ""), (("verdict", self.verdict),))
+        return [verdict, documents.TextTable(title, ("clients", "epsilon", "error"), rows)]
 
     def picture(self) -> Picture:
         """The error against the number of clients, one line per epsilon."""

@@ -182,19 +182,11 @@ def train(
     4
     """
     data, session = opening(federation, **options)
-    parts = {"method": method, "privacy": privacy or SecAgg(), "participation": participation or Everyone()}
+    privacy, participation = privacy or SecAgg(), participation or Everyone()
+    parts = {"method": method, "privacy": privacy, "participation": participation}
     settings = {**{name: wire.encode(part) for name, part in parts.items()}, "repair": repair, "holdout": holdout}
-    return Training(
-        lambda _: federation,
-        lambda _: method,
-        privacy or SecAgg(),
-        participation or Everyone(),
-        repair,
-        holdout,
-        session,
-        settings,
-        (data,),
-    ).run()
+    training = Training(lambda _: federation, lambda _: method, privacy, participation, repair, holdout, session)
+    return replace(training, settings=settings, data=(data,)).run()
 
 
 def dataset(source: Path, name: str | None) -> datasets.Dataset:
