@@ -115,12 +115,10 @@ class Columns:
             If a column is absent or there twice, or if the kind of score is not clear.
         """
         scores, are_logits = self._scores(names, file)
-        label = None if self.label is None else _one(self.label, names, file, "label")
         site = _SITE if self.site is None and _SITE in names else self.site
-        site = None if site is None else _one(site, names, file, "site")
-        unit = None if self.unit is None else _one(self.unit, names, file, "unit")
-        time = None if self.time is None else _one(self.time, names, file, "time")
-        return ColumnLayout(scores, are_logits, label, site, unit, time)
+        stated = {"label": self.label, "site": site, "unit": self.unit, "time": self.time}
+        others = {option: None if name is None else _one(name, names, file, option) for option, name in stated.items()}
+        return ColumnLayout(scores, are_logits, **others)
 
     def _scores(self, names: Sequence[str], file: str) -> tuple[tuple[str, ...], bool]:
         if self.score is not None:

@@ -39,17 +39,23 @@ class Table(ABC):
         """Read some of the columns, batch by batch."""
 
 
-@final
 @dataclass(frozen=True)
-class CsvTable(Table):
-    """A file of separated text. Every cell stays text here, so that nothing is lost or guessed."""
+class FileTable(Table):
+    """A table in a file, which messages call by its path."""
 
     path: Path
-    separator: str
 
     @property
     def file(self) -> str:
         return str(self.path)
+
+
+@final
+@dataclass(frozen=True)
+class CsvTable(FileTable):
+    """A file of separated text. Every cell stays text here, so that nothing is lost or guessed."""
+
+    separator: str
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -85,26 +91,18 @@ class CsvTable(Table):
             return "error"
 
         types = {} if columns is None else dict.fromkeys(columns, pa.string())
-        return csv.open_csv(
-            self.path,
-            read_options=csv.ReadOptions(block_size=_BLOCK, use_threads=False),  # threads would lose row numbers
-            parse_options=csv.ParseOptions(delimiter=self.separator, invalid_row_handler=note),
-            convert_options=csv.ConvertOptions(
-                column_types=types, include_columns=columns, strings_can_be_null=False, null_values=[]
-            ),
+        reading = csv.ReadOptions(block_size=_BLOCK, use_threads=False)  # threads would lose row numbers
+        parsing = csv.ParseOptions(delimiter=self.separator, invalid_row_handler=note)
+        text = csv.ConvertOptions(
+            column_types=types, include_columns=columns, strings_can_be_null=False, null_values=[]
         )
+        return csv.open_csv(self.path, reading, parsing, text)
 
 
 @final
 @dataclass(frozen=True)
-class ParquetTable(Table):
+class ParquetTable(FileTable):
     """A Parquet file."""
-
-    path: Path
-
-    @property
-    def file(self) -> str:
-        return str(self.path)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -123,14 +121,8 @@ class ParquetTable(Table):
 
 @final
 @dataclass(frozen=True)
-class NpzTable(Table):
+class NpzTable(FileTable):
     """Arrays of one length in an NPZ file; a matrix `m` stands for the columns `m_0`, `m_1`, ..."""
-
-    path: Path
-
-    @property
-    def file(self) -> str:
-        return str(self.path)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -157,7 +149,8 @@ class NpzTable(Table):
         lengths = {name: len(array) for name, array in loaded.items()}
         if len(set(lengths.values())) > 1:
             raise InputError(f"Expected arrays of one length in {self.path}, found {lengths}.")
-        whole = {name: _column(loaded, self._homes[name]) for name in columns}
+        homes = {name: self._homes[name] for name in columns}
+        whole = {name: loaded[home] if k is None else loaded[home][:, k] for name, (home, k) in homes.items()}
         for start in range(0, max(lengths.values(), default=0), BATCH):
             yield {name: pa.array(np.ascontiguousarray(c[start : start + BATCH])) for name, c in whole.items()}
 
@@ -307,8 +300,3 @@ def _shape(archive: zipfile.ZipFile, entry: str) -> tuple[int, ...]:
         version = npy.read_magic(file)
         shape, _, _ = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
     return tuple(shape)
-
-
-def _column(arrays: Mapping[str, Any], home: tuple[str, int | None]) -> Any:
-    name, column = home
-    return arrays[name] if column is None else arrays[name][:, column]
