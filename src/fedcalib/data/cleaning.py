@@ -1,4 +1,7 @@
-"""One batch of rows turned into numbers; every error names the file, the column and the row."""
+"""One batch of rows turned into numbers; every error names the file, the column and the row.
+
+This module needs pyarrow from the start, so others import it when the first batch is there.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import compute, types
 
 from fedcalib.data.columns import ColumnLayout
 from fedcalib.errors import InputError
@@ -32,9 +37,6 @@ class Batch:
 
     def numbers(self, column: str) -> Floats:
         """A column as floating point numbers; missing cells become NaN."""
-        import pyarrow as pa
-        from pyarrow import compute, types
-
         array = _plain(self.columns[column])
         if _is_text(array):
             array = self._parsed(column, array)
@@ -43,14 +45,9 @@ class Batch:
         elif not _is_numeric(array):
             raise InputError(f"Expected numbers in column '{column}' of {self.file}, found {array.type}.")
         narrow = array.type in (pa.float16(), pa.float32())
-        wide = compute.cast(array, pa.float32() if narrow else pa.float64(), safe=False)
-        numbers: Floats = compute.fill_null(wide, float("nan")).to_numpy(zero_copy_only=False)
-        return numbers
+        return _floats(compute.cast(array, pa.float32() if narrow else pa.float64(), safe=False))
 
     def _parsed(self, column: str, array: Any) -> Any:
-        import pyarrow as pa
-        from pyarrow import compute
-
         try:
             return compute.cast(array, pa.float64())
         except pa.ArrowInvalid:  # something is missing, padded or not a number: find out which
@@ -66,9 +63,6 @@ class Batch:
 
     def words(self, column: str, what: str) -> Any:
         """A column of names as an Arrow array of text; a missing name is refused."""
-        import pyarrow as pa
-        from pyarrow import compute, types
-
         array = _plain(self.columns[column])
         if types.is_floating(array.type):
             array = compute.if_else(compute.is_nan(array), pa.scalar(None, array.type), array)
@@ -126,9 +120,6 @@ class Batch:
 
     def days(self, column: str) -> tuple[Ints, Bools]:
         """Days, (n,), and which rows have one: numbers as they are, dates as days since 1970."""
-        import pyarrow as pa
-        from pyarrow import compute, types
-
         array = _plain(self.columns[column])
         if types.is_temporal(array.type) or (_is_text(array) and len(array) and "-" in str(array[0])):
             try:
@@ -137,17 +128,22 @@ class Batch:
                 raise InputError(
                     f"Expected dates such as 2024-03-31 in column '{column}' of {self.file}, found others."
                 ) from error
-            values: Floats = compute.fill_null(
-                compute.cast(compute.cast(dates, pa.int32()), pa.float64()), float("nan")
-            ).to_numpy(zero_copy_only=False)
+            values = _floats(compute.cast(compute.cast(dates, pa.int32()), pa.float64()))
         else:
             values = self.numbers(column)
         known: Bools = np.isfinite(values)
         return np.floor(np.where(known, values, 0)).astype(np.int64), known
 
-    def _label_numbers(self, column: str) -> Floats:
-        from pyarrow import compute
+    def bad_cell(self, layout: ColumnLayout, row: int) -> str:
+        """The first cell of a row that does not hold a finite number, in the words of a message."""
+        for name in layout.scores:
+            if not np.isfinite(self.numbers(name)[row]):
+                return self.place(name, row)
+        if layout.time is not None and self.labels(str(layout.label), layout.classes)[1][row]:
+            return self.place(layout.time, row)
+        return self.place(str(layout.label), row)
 
+    def _label_numbers(self, column: str) -> Floats:
         array = _plain(self.columns[column])
         if not _is_text(array):
             return self.numbers(column)
@@ -159,23 +155,21 @@ class Batch:
 
 def _plain(array: Any) -> Any:
     """A column without dictionary encoding, in one chunk."""
-    import pyarrow as pa
-    from pyarrow import types
-
     whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     return whole.dictionary_decode() if types.is_dictionary(whole.type) else whole
 
 
-def _is_numeric(array: Any) -> bool:
-    from pyarrow import types
+def _floats(array: Any) -> Floats:
+    numbers: Floats = compute.fill_null(array, float("nan")).to_numpy(zero_copy_only=False)
+    return numbers
 
+
+def _is_numeric(array: Any) -> bool:
     kinds = (types.is_integer, types.is_floating, types.is_decimal, types.is_null)
     return any(kind(array.type) for kind in kinds)
 
 
 def _is_text(array: Any) -> bool:
-    from pyarrow import types
-
     return bool(types.is_string(array.type) or types.is_large_string(array.type))
 
 
@@ -185,9 +179,6 @@ def _first_wrong(cells: Any) -> int:
 
 
 def _are_numbers(cells: Any) -> bool:
-    import pyarrow as pa
-    from pyarrow import compute
-
     try:
         compute.cast(cells, pa.float64())
     except pa.ArrowInvalid:

@@ -7,17 +7,19 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from fedcalib.data.cleaning import Batch
 from fedcalib.data.columns import ColumnLayout, Columns
 from fedcalib.data.tables import FrameTable, Table, expand, open_table
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.records import Records
 from fedcalib.types import Array, Bools, Ints
+
+if TYPE_CHECKING:
+    from fedcalib.data.cleaning import Batch
 
 Watch = Callable[[int], None]  # called with the number of rows read so far
 
@@ -293,6 +295,8 @@ def _read_table(
     table: Table, layout: ColumnLayout, stem: str, collected: _Collected, watch: Watch | None
 ) -> list[Rejected]:
     """Add one file to what has been read; returns what was left out of it."""
+    from fedcalib.data.cleaning import Batch
+
     rows = kept = 0
     first = ""
     if layout.site is None:
@@ -301,7 +305,7 @@ def _read_table(
         batch = Batch(table.file, rows, columns)
         good = _add(batch, layout, stem, collected)
         if not first and not good.all():
-            first = _bad_cell(batch, layout, int((~good).argmax()))
+            first = batch.bad_cell(layout, int((~good).argmax()))
         rows, kept = rows + len(good), kept + int(good.sum())
         collected.rows += len(good)
         if watch is not None:
@@ -335,16 +339,6 @@ def _add(batch: Batch, layout: ColumnLayout, stem: str, collected: _Collected) -
     if layout.unit is not None:
         collected.units.append(batch.words(layout.unit, "unit").filter(good))
     return good
-
-
-def _bad_cell(batch: Batch, layout: ColumnLayout, row: int) -> str:
-    """The first cell of a row that does not hold a finite number, in the words of a message."""
-    for name in layout.scores:
-        if not np.isfinite(batch.numbers(name)[row]):
-            return batch.place(name, row)
-    if layout.time is not None and batch.labels(str(layout.label), layout.classes)[1][row]:
-        return batch.place(layout.time, row)
-    return batch.place(str(layout.label), row)
 
 
 def _joined(pieces: list[Array]) -> Array:

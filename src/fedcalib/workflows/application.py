@@ -14,7 +14,6 @@ from fedcalib import files
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
 from fedcalib.data import ColumnLayout, Columns, Table, open_table
-from fedcalib.data.cleaning import Batch
 from fedcalib.errors import InputError
 from fedcalib.records import softmax
 from fedcalib.types import Bools, Floats
@@ -56,6 +55,8 @@ class Application:
 
     def run(self) -> Applied:
         """Calibrate batch by batch."""
+        from fedcalib.data.cleaning import Batch
+
         layout = self.columns.layout(self.table.names, self.table.file)
         names = ("calibrated",) if layout.classes == 2 else tuple(f"calibrated_{j}" for j in range(layout.classes))
         taken = [name for name in names if name in self.table.names]
@@ -137,8 +138,10 @@ class CsvLines:
     """Writes tables as comma-separated lines; a cell is quoted only where it has to be, so text stays as it was."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
+        import pyarrow as pa
+
         self._file = path.open("w", encoding="utf-8", newline="")
-        self._file.write(",".join(_quoted(_array(names)).to_pylist()) + "\n")
+        self._file.write(",".join(_quoted(pa.array(list(names), pa.string())).to_pylist()) + "\n")
 
     def write_table(self, table: Any) -> None:
         """Write the rows of an Arrow table."""
@@ -151,12 +154,6 @@ class CsvLines:
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
-
-
-def _array(names: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(list(names), pa.string())
 
 
 def _quoted(column: Any) -> Any:
