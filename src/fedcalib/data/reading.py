@@ -233,8 +233,8 @@ def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[Col
     for layout, (table, _) in zip(layouts, tables, strict=True):
         if (layout.classes, layout.are_logits) != (first.classes, first.are_logits):
             raise InputError(
-                f"Expected the same classes and kind of scores in all files, found {_wording(first)} in {file} and "
-                f"{_wording(layout)} in {table.file}."
+                f"Expected the same classes and kind of scores in all files, found {wording(first)} in {file} and "
+                f"{wording(layout)} in {table.file}."
             )
         if (layout.site is None) != (first.site is None):
             raise InputError(
@@ -249,8 +249,9 @@ def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[Col
     return layouts
 
 
-def _wording(layout: ColumnLayout) -> str:
-    return f"{'logits' if layout.are_logits else 'probabilities'} of {layout.classes} classes"
+def wording(scores: ColumnLayout | Records) -> str:
+    """The kind of scores and their number, in the words of a message."""
+    return f"{'logits' if scores.are_logits else 'probabilities'} of {scores.classes} classes"
 
 
 @final

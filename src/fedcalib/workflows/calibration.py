@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack, final
+from typing import Any, TypeAlias, Unpack, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import Fitted, MetricsReport
 from fedcalib.cohort import Disjoint, Everyone, Participation
+from fedcalib.data.reading import wording
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.files import save_text
@@ -35,6 +36,7 @@ from fedcalib.workflows.session import Conductor, Data, Options, Phase, Workflow
 NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _HIDDEN = "Single sites are left out: the model hides them."
 _UNMEASURED = "Before and after were not measured: "
+Measures: TypeAlias = tuple[Result[MetricsReport], ...]  # before and after, or none
 
 
 @final
@@ -81,11 +83,11 @@ class CalibrationResult:
     privacy: Spending
     private: bool  # no exact count is shown
     counts: Mapping[str, int | None]
-    sites: tuple[SiteRow, ...]
     phases: tuple[Phase[Any], ...]
-    left_out: tuple[str, ...]  # what is said about records that were left out
     remarks: tuple[str, ...]  # what is said about metrics that are not shown
     replayed: bool
+    sites: tuple[SiteRow, ...] = ()
+    left_out: tuple[str, ...] = ()  # what is said about records that were left out
     held_out: bool = True  # measured on records that were not fitted
     provenance: Mapping[str, object] = field(default_factory=dict)
 
@@ -101,9 +103,7 @@ class CalibrationResult:
             privacy=result.privacy,
             private=agreed.privacy.private,
             counts=documents.counts(agreed.schema, agreed.privacy),
-            sites=(),
             phases=(phase,),
-            left_out=(),
             remarks=documents.missing(agreed.schema.classes, fitted.before, fitted.after),
             replayed=replayed,
             held_out=False,
@@ -183,11 +183,12 @@ class Calibration:
             schema = self.data.source.schema
             phase = self._at_sites(schema)
             facts = {"method": documents.word(self.method), **documents.counts(schema, self.privacy)}
-            return documents.DryRun.of(facts, [phase], phase.spending, (), self.session)
+            return documents.DryRun(facts, (phase,), self.session.marked(phase.spending), ())
         split = self._split(Conductor(self.session, self.session.forgotten()))
         phases = self._phases(split)
         facts = {"method": documents.word(self.method), **documents.counts(split.all, self.privacy)}
-        return documents.DryRun.of(facts, phases.all, phases.total, (*split.warnings, *phases.warnings), self.session)
+        warnings = (*split.warnings, *phases.warnings)
+        return documents.DryRun(facts, phases.all, self.session.marked(phases.total), warnings)
 
     def run(self) -> CalibrationResult:
         """Fit, and measure before and after."""
@@ -265,7 +266,7 @@ class Calibration:
 
     def _measured(
         self, conductor: Conductor, phases: Phases, held: Federation | None, calibrator: Calibrator
-    ) -> tuple[Result[MetricsReport], ...]:
+    ) -> Measures:
         if held is None or not phases.measures:
             return ()
         before, after = phases.measures
@@ -273,12 +274,7 @@ class Calibration:
         return conductor.run(before, InProcess(held)), conductor.run(after, InProcess(calibrated))
 
     def _result(
-        self,
-        split: Split,
-        phases: Phases,
-        fitted: Result[Calibrator],
-        measured: tuple[Result[MetricsReport], ...],
-        replayed: bool,
+        self, split: Split, phases: Phases, fitted: Result[Calibrator], measured: Measures, replayed: bool
     ) -> CalibrationResult:
         # what was spent in the end, queries that had to be sent again included
         spent = together(fitted.privacy, [result.privacy for result in measured], phases.parallel)
@@ -316,24 +312,18 @@ class Calibration:
 
 
 def _check_alike(fitted: Federation, held: Federation, test: Data) -> None:
-    kinds = [(f.records.classes, "logits" if f.records.are_logits else "probabilities") for f in (fitted, held)]
-    if kinds[0] != kinds[1]:
+    expected, found = wording(fitted.records), wording(held.records)
+    if expected != found:
         where = f" in {test.files[0]}" if test.files else ""
-        raise InputError(
-            f"Expected {kinds[0][1]} of {kinds[0][0]} classes in --test as in the other files, "
-            f"found {kinds[1][1]} of {kinds[1][0]} classes{where}."
-        )
+        raise InputError(f"Expected {expected} in --test as in the other files, found {found}{where}.")
 
 
 def _summary(name: str, before: MetricsReport | None, after: MetricsReport | None, held_out: bool) -> tuple[str, ...]:
     if before is None or after is None or before.ece is None or after.ece is None:
         return (f"{name} was fitted; its effect was not measured.",)
-    return (
-        f"The calibration error (ECE) went from {before.ece.value:.4f} to {after.ece.value:.4f}.",
-        "Both were measured on records that were not fitted."
-        if held_out
-        else "Both were measured on the records that were fitted, which flatters a little.",
-    )
+    effect = f"The calibration error (ECE) went from {before.ece.value:.4f} to {after.ece.value:.4f}."
+    where = "records that were not fitted" if held_out else "the records that were fitted, which flatters a little"
+    return effect, f"Both were measured on {where}."
 
 
 def calibrate(

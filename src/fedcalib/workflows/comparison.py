@@ -139,9 +139,8 @@ def compare(
     ['platt', 'temperature']
     """
     source, session = opening(data, **options)
-    comparison = MethodComparison(
-        source, methods, privacy or Open(), participation or Everyone(), holdout or ByRecord(), session
-    )
+    model, who, apart = privacy or Open(), participation or Everyone(), holdout or ByRecord()
+    comparison = MethodComparison(source, methods, model, who, apart, session)
     return comparison.spend() if spend else comparison.simulate(repeats, session.seed or 0)
 
 

@@ -20,8 +20,7 @@ from fedcalib.method import Method
 from fedcalib.privacy import Privacy
 from fedcalib.records import Schema
 from fedcalib.registry import choices, kebab
-from fedcalib.workflows.budget import as_simulation
-from fedcalib.workflows.session import Phase, WorkflowSession
+from fedcalib.workflows.session import Phase
 
 
 @final
@@ -43,19 +42,6 @@ class DryRun:
     phases: tuple[Phase[Any], ...]
     privacy: Spending
     warnings: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        facts: Mapping[str, Any],
-        phases: Sequence[Phase[Any]],
-        total: Spending,
-        warnings: Sequence[str],
-        session: WorkflowSession,
-    ) -> DryRun:
-        """Put it together; with a seed it would be a simulation."""
-        spent = total if session.seed is None else as_simulation(total)
-        return cls(facts, tuple(phases), spent, tuple(warnings))
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""

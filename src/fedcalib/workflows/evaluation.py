@@ -161,7 +161,7 @@ class Evaluation:
         source, warnings = self._source(Conductor(self.session, self.session.forgotten()))
         phase = self._phase(source.schema)
         facts = documents.counts(source, self.privacy)
-        return documents.DryRun.of(facts, [phase], phase.spending, warnings, self.session)
+        return documents.DryRun(facts, (phase,), self.session.marked(phase.spending), warnings)
 
     def run(self) -> EvaluationResult:
         """Measure."""

@@ -113,9 +113,8 @@ def monitor(
     """
     options.setdefault("time", "day")
     source, session = opening(data, **options)
-    return Monitoring(
-        source, privacy or Open(), Every(by), recalibrate, method, false_alarms, calibrator, rounds, session
-    ).run()
+    model, length = privacy or Open(), Every(by)
+    return Monitoring(source, model, length, recalibrate, method, false_alarms, calibrator, rounds, session).run()
 
 
 @final
@@ -350,7 +349,8 @@ class Monitoring:
         phase = self._first(windows)
         total = together([phase.spending] * len(windows.records))
         each = replace(phase, name="each window", agreed=replace(phase.agreed, spending=total))
-        return documents.DryRun.of({"windows": list(windows.records)}, [each], total, windows.warnings, self.session)
+        facts = {"windows": list(windows.records)}
+        return documents.DryRun(facts, (each,), self.session.marked(total), windows.warnings)
 
     def run(self) -> MonitorResult:
         """Measure window after window."""

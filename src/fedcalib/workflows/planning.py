@@ -136,14 +136,7 @@ class StudyPlan:
 
     def tables(self) -> list[documents.TextTable]:
         """The plan for people."""
-        rows = tuple(
-            (
-                f"{one.clients:,}",
-                "-" if one.epsilon is None else f"{one.epsilon:.3g}",
-                f"{one.error:.2g}" if one.enough else "drowned",
-            )
-            for one in self.around
-        )
+        rows = tuple(_cells(forecast) for forecast in self.around)
         title = f"Error of {self.study.metric} around that"
         verdict = documents.TextTable("", ("", ""), (("verdict", self.verdict),))
         return [verdict, documents.TextTable(title, ("clients", "epsilon", "error"), rows)]
@@ -162,6 +155,11 @@ class StudyPlan:
     def plot(self, path: Path | str) -> Path:
         """Write the picture as a PNG."""
         return documents.write_file(path, self.picture().png)
+
+
+def _cells(found: Forecast) -> tuple[str, ...]:
+    epsilon = "-" if found.epsilon is None else f"{found.epsilon:.3g}"
+    return f"{found.clients:,}", epsilon, f"{found.error:.2g}" if found.enough else "drowned"
 
 
 def _row(found: Forecast) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from fedcalib.method import Method
 from fedcalib.privacy import Privacy
 from fedcalib.randomness import Randomness, Secure, Simulated
 from fedcalib.records import Schema
+from fedcalib.workflows.budget import as_simulation
 
 _BUSY: Final = "Expected this command to run once at a time, found it running already; wait for it."
 
@@ -190,6 +191,10 @@ class WorkflowSession:
     def forgotten(self, name: str = "") -> State:
         """A state that keeps nothing."""
         return State(None, secrets.randbits(128) if self.seed is None else self.seed, name)
+
+    def marked(self, total: Spending) -> Spending:
+        """What a run would spend; with a seed it would be a simulation."""
+        return total if self.seed is None else as_simulation(total)
 
     @contextmanager
     def opened(self, workflow: str, settings: Mapping[str, Any], *data: Data) -> Iterator[Conductor]:
