@@ -40,7 +40,7 @@ class Table(ABC):
 
 
 @dataclass(frozen=True)
-class FileTable(Table):
+class FileTable(Table, ABC):
     """A table in a file, which messages call by its path."""
 
     path: Path
