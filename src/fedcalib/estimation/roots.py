@@ -170,8 +170,7 @@ def posterior_root(places: Floats, polynomial: Polynomial, variance: float, log_
 def _log_prior(centre: float, half: float) -> Floats:
     """Logarithm of the prior density of the root, up to a constant, on the posterior's grid."""
     log_temperature = -(centre + half * _POSTERIOR_GRID)
-    density: Floats = -0.5 * ((log_temperature - PRIOR_LOG_TEMPERATURE) / PRIOR_DEVIATION) ** 2
-    return density
+    return -0.5 * ((log_temperature - PRIOR_LOG_TEMPERATURE) / PRIOR_DEVIATION) ** 2
 
 
 def _probability_of_rising(slope: Floats, variance: Floats) -> Floats:
@@ -258,5 +257,4 @@ class ClientScoreSums:
 
 
 def _plateaued(distance: Floats, plateaus: Floats) -> Floats:
-    scores: Floats = plateaus[:, None] * np.tanh(distance[:, :, None] / plateaus[:, None])
-    return scores
+    return plateaus[:, None] * np.tanh(distance[:, :, None] / plateaus[:, None])

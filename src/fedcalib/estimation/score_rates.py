@@ -183,8 +183,7 @@ def rates(table: ScoreTable, part: Floats, whole: Floats, undecided: Floats, lev
 
 def weighted_sums(weights: Floats, counts: Floats) -> Floats:
     """Sums of counts with weights (k, 2, cells), shape (k,)."""
-    sums: Floats = weights.reshape(len(weights), -1) @ counts.reshape(-1)
-    return sums
+    return weights.reshape(len(weights), -1) @ counts.reshape(-1)
 
 
 def _noise_of_ratio(table: ScoreTable, part: Floats, whole: Floats, rate: Floats) -> Floats:

@@ -47,8 +47,7 @@ class Groups:
 
     def sums(self, cells: Floats) -> Floats:
         """Sums of cells, (..., cells), by group."""
-        sums: Floats = np.add.reduceat(cells, self.first, axis=-1)
-        return sums
+        return np.add.reduceat(cells, self.first, axis=-1)
 
     @cached_property
     def covariance(self) -> Floats:
@@ -150,5 +149,4 @@ class _GroupLikelihood:
     def _roughness(self) -> Floats:
         """Matrix of the quadratic form that sums squared second differences."""
         differences = np.diff(np.eye(len(self.log_widths)), 2, axis=0)
-        roughness: Floats = differences.T @ differences
-        return roughness
+        return differences.T @ differences

@@ -116,5 +116,4 @@ def _summed(cells: Floats, arity: int) -> Floats:
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     """Quotient that is zero where the denominator is not positive."""
     shape = np.broadcast_shapes(numerator.shape, denominator.shape)
-    ratio: Floats = np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)
-    return ratio
+    return np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)

@@ -35,13 +35,7 @@ _MAX_TEMPERATURE_STEPS: Final = 100
 
 
 def fit_by_newton(
-    loss: Loss,
-    hessian: Hessian,
-    parameters: Floats,
-    data: tuple[Floats, Ints],
-    *,
-    ridge: float,
-    steps: int,
+    loss: Loss, hessian: Hessian, parameters: Floats, data: tuple[Floats, Ints], *, ridge: float, steps: int
 ) -> Floats:
     """Fit one client's logits and labels by Newton steps, with the gradient of all records and the Hessian of some.
 
@@ -201,8 +195,7 @@ class _History:
         for (step, change, inverse), coefficient in zip(pairs, reversed(coefficients), strict=True):
             direction = direction + (coefficient - inverse * np.einsum("ij,ij->i", change, direction))[:, None] * step
         downhill = np.einsum("ij,ij->i", direction, gradient) < 0
-        descent: Floats = np.where(downhill[:, None], direction, -gradient)
-        return descent
+        return np.where(downhill[:, None], direction, -gradient)
 
 
 @final

@@ -316,5 +316,4 @@ def shrink(own: Floats, variances: Floats, overall: float) -> Floats:
     scale = float(precision.sum() - (precision**2).sum() / precision.sum())
     between = max(excess / scale, 0.0) if scale > 0 else 0.0
     weight = between / (between + np.maximum(variances, 1e-12))
-    shrunk: Floats = weight * own + (1 - weight) * overall
-    return shrunk
+    return weight * own + (1 - weight) * overall

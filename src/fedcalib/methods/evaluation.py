@@ -199,8 +199,7 @@ def _binomial_variance(correct: Floats, count: Floats) -> Floats:
     """Sampling variance of each bin's gap; two pseudo-records of either kind keep that of small bins from vanishing."""
     records = np.maximum(count, 0.0)
     accuracy = np.clip((correct + 2) / np.maximum(records + 4, 1.0), 0.0, 1.0)
-    variance: Floats = np.where(records > 0, records * accuracy * (1 - accuracy), 0.0)
-    return variance
+    return np.where(records > 0, records * accuracy * (1 - accuracy), 0.0)
 
 
 def _level(answer: Answer, block: str) -> float:

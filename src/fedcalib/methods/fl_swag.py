@@ -133,5 +133,4 @@ class FLSWAG(Method[WeightPosterior]):
     def _scatter(self, answer: Answer, clients: int) -> Floats:
         """Variance of a mean over clients whose means differ."""
         mean, square = answer["offset"] / clients, answer["square"] / clients
-        variance: Floats = self.reach**2 * np.maximum(square - mean**2, 0) / clients
-        return variance
+        return self.reach**2 * np.maximum(square - mean**2, 0) / clients

@@ -161,15 +161,13 @@ class _Iterate:
     @cached_property
     def gradient(self) -> Floats:
         """The gradient of the loss."""
-        gradient: Floats = self.answer["gradient"] * self.query.reach + self.ridge * self.offset
-        return gradient
+        return self.answer["gradient"] * self.query.reach + self.ridge * self.offset
 
     def next(self) -> Floats:
         """The next parameters, within public limits."""
         step = self._step()
         step *= _MAX_STEP / max(float(np.abs(step).max(initial=0.0)), _MAX_STEP)
-        offset: Floats = np.clip(self.offset + step, -_MAX_PARAMETER, _MAX_PARAMETER)
-        return offset
+        return np.clip(self.offset + step, -_MAX_PARAMETER, _MAX_PARAMETER)
 
     def shortened(self, end: _Iterate) -> Floats:
         """A part of a step that went too far: to the minimum of the cubic through both ends."""
@@ -179,8 +177,7 @@ class _Iterate:
         root = sqrt(max(middle**2 - first * last, 0.0))
         denominator = last - first + 2 * root
         fraction = 1 - (last + root - middle) / denominator if denominator > 0 else 0.5
-        shortened: Floats = self.offset + min(max(fraction, 0.1), 0.9) * step
-        return shortened
+        return self.offset + min(max(fraction, 0.1), 0.9) * step
 
     def last(self) -> Floats:
         """One more step without a check, where sums are exact and it promises a small gain."""

@@ -149,8 +149,7 @@ def _summed(values: Floats, scale: Floats | None) -> Array:
 def packed(matrix: Floats) -> Floats:
     """A symmetric matrix, shape (..., d, d), as its upper triangle, times sqrt(2) off the diagonal to keep the norm."""
     first, second = np.triu_indices(matrix.shape[-1])
-    triangle: Floats = matrix[..., first, second] * np.where(first == second, 1.0, sqrt(2))
-    return triangle
+    return matrix[..., first, second] * np.where(first == second, 1.0, sqrt(2))
 
 
 def unpacked(triangle: Floats, features: int) -> Floats:

@@ -34,10 +34,7 @@ class TopLabelTable(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        return {
-            "counts": Block((2, self.bins), integral=True, one_hot=True),
-            "gap": Block((self.bins,), weight=0.5),
-        }
+        return {"counts": Block((2, self.bins), integral=True, one_hot=True), "gap": Block((self.bins,), weight=0.5)}
 
     def rows(self, records: Records) -> Rows:
         best = records.probs.argmax(axis=1)

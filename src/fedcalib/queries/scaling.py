@@ -119,8 +119,7 @@ def _clipped(rows: Floats, limit: float) -> Floats:
 
 def _clip_factor(norms: Floats, limit: float) -> Floats:
     """Factors that clip rows of these norms, in units of the limit."""
-    factors: Floats = _CLIP_SLACK / np.maximum(norms, limit)
-    return factors
+    return _CLIP_SLACK / np.maximum(norms, limit)
 
 
 def _loss(here: Derivatives) -> Floats:

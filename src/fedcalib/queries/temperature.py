@@ -226,8 +226,7 @@ class TemperatureScores(ClientQuery):
                 score, variance = self._record_scores(self.inverses[row] * below, weights, records.labels[part])
                 sums[row, first:last] += np.bincount(whose, score, last - first)
                 variances[row, first:last] += np.bincount(whose, variance, last - first)
-        scores: Floats = np.clip(sums / np.sqrt(variances + self.quiet), -1.0, 1.0).T
-        return scores
+        return np.clip(sums / np.sqrt(variances + self.quiet), -1.0, 1.0).T
 
     def _record_scores(self, scaled: Floats, weights: Floats, labels: Ints) -> tuple[Floats, Floats]:
         """Clipped, centred scores of some records at one temperature, and their variances under the classifier."""

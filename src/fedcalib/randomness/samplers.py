@@ -37,15 +37,13 @@ def below(source: Source, bound: int | Words, count: int) -> Words:
     while (bad := np.flatnonzero(words > last)).size:
         words = words.copy()
         words[bad] = source(bad.size)
-    residues: Words = words % bounds
-    return residues
+    return words % bounds
 
 
 def bits(source: Source, widths: int | Ints, count: int) -> Words:
     """Draw integers of `widths` uniform bits, at most 63."""
     masks = (_ONE << np.asarray(widths, dtype=np.uint64)) - _ONE
-    masked: Words = source(count) & masks
-    return masked
+    return source(count) & masks
 
 
 def coins(source: Source, probability: Fraction, count: int) -> Bools:
