@@ -20,23 +20,6 @@ from fedcalib.records import Schema
 _MAX_PARAMETER = 1e9
 
 
-def federated_fit(
-    family: Family, schema: Schema, *, rounds: int, clip: float, rate: float, ridge: float, steps: int
-) -> Flow[Calibrator]:
-    """Average the clients' clipped changes to a family's parameters, `rounds` times, starting from the identity.
-
-    The sum is divided by the number of clients that answered, or under differential privacy by the expected number: the
-    number that did would leak, and could be zero.
-    """
-    parameters = family.start(schema.classes)
-    for _ in range(rounds):
-        answer = yield LocalFit(family, tuple(parameters.tolist()), clip, ridge, steps)
-        if answer.clients:
-            parameters = parameters + rate * clip * answer["change"] / answer.clients
-            parameters = np.clip(parameters, -_MAX_PARAMETER, _MAX_PARAMETER)
-    return family.artifact(parameters, schema.classes)
-
-
 @dataclass(frozen=True)
 class FedScaling(Method[Calibrator]):
     """Train a scaling by rounds of local fits: clients send clipped changes, the server averages them.
@@ -70,15 +53,19 @@ class FedScaling(Method[Calibrator]):
         """The scaling that is trained."""
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        return federated_fit(
-            self.family(),
-            schema,
-            rounds=self.rounds,
-            clip=self.clip,
-            rate=self.rate,
-            ridge=self.ridge,
-            steps=self.steps,
-        )
+        """Average the clients' clipped changes to the family's parameters, `rounds` times, starting from the identity.
+
+        The sum is divided by the number of clients that answered, or under differential privacy by the expected number:
+        the number that did would leak, and could be zero.
+        """
+        family = self.family()
+        parameters = family.start(schema.classes)
+        for _ in range(self.rounds):
+            answer = yield LocalFit(family, tuple(parameters.tolist()), self.clip, self.ridge, self.steps)
+            if answer.clients:
+                parameters = parameters + self.rate * self.clip * answer["change"] / answer.clients
+                parameters = np.clip(parameters, -_MAX_PARAMETER, _MAX_PARAMETER)
+        return family.artifact(parameters, schema.classes)
 
 
 @final
