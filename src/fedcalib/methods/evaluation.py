@@ -7,7 +7,7 @@ calibration errors without showing any single client's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, log, sqrt
 from typing import final
 
@@ -22,15 +22,7 @@ from fedcalib.metrics.calibration_line import fit_counts
 from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.metrics.smooth_ece import smooth_ece_of_residuals
-from fedcalib.queries.reliability import (
-    ClasswiseResiduals,
-    Hits,
-    Losses,
-    OwnErrors,
-    ScoreGaps,
-    ScoreHistogram,
-    TopLabelTable,
-)
+from fedcalib.queries import reliability
 from fedcalib.queries.scores import TREE, ScoreTree
 from fedcalib.query import Answer, Join, Query
 from fedcalib.records import Schema
@@ -38,6 +30,7 @@ from fedcalib.types import Floats
 
 _MIN_RECORDS = 0.5  # less is nobody, whatever rounding left
 _LEAVES_PER_BIN = 16  # of the score histogram
+_NO_AUC = "AUC is left out: a class has too few records, or its count is within its noise."
 
 
 @final
@@ -76,11 +69,11 @@ class FederatedMetrics(Method[MetricsReport]):
     def protocol(self, schema: Schema) -> Flow[MetricsReport]:
         max_loss = log(schema.classes) + self.margin
         own: tuple[Query, ...] = (
-            (ScoreHistogram(_LEAVES_PER_BIN * self.bins), ScoreGaps(self.bins))
+            (reliability.ScoreHistogram(_LEAVES_PER_BIN * self.bins), reliability.ScoreGaps(self.bins))
             if schema.classes == 2
-            else (TopLabelTable(self.bins), ClasswiseResiduals(schema.classes, self.bins))
+            else (reliability.TopLabelTable(self.bins), reliability.ClasswiseResiduals(schema.classes, self.bins))
         )
-        join = Join((Hits(), Losses(max_loss), *own))
+        join = Join((reliability.Hits(), reliability.Losses(max_loss), *own))
         answer = yield join
         hits, losses, first, second = (answer.part(join, index) for index in range(4))
         table = _binary_table(first, second) if schema.classes == 2 else _top_table(first)
@@ -146,14 +139,13 @@ def _binary_table(scores: Answer, gaps: Answer) -> _ReliabilityTable:
     return _ReliabilityTable(table, gap, _LEAVES_PER_BIN * _level(scores, "scores"), _level(gaps, "gap"))
 
 
-def _multiclass(general: _General, table: _ReliabilityTable, classes: Answer) -> MetricsReport:
-    residual = classes["residual"]
-    spread = np.maximum(classes["spread"], 0.0)
-    cells = general.records * len(residual)
+def _report(general: _General, table: _ReliabilityTable) -> MetricsReport:
+    """What both kinds of classifier have; class-wise ECE is taken to be the same as ECE."""
+    ece = table.ece(general.records)
     return MetricsReport(
         accuracy=general.accuracy,
-        ece=table.ece(general.records),
-        cwece=_measured(*noisy_gap_error(residual, classes.variance("residual"), spread, cells)),
+        ece=ece,
+        cwece=ece,
         nll=general.nll,
         brier=general.brier,
         debiased_squared_ece=_finite(table.reliability.debiased_squared(table.gap_noise)),
@@ -163,35 +155,31 @@ def _multiclass(general: _General, table: _ReliabilityTable, classes: Answer) ->
     )
 
 
+def _multiclass(general: _General, table: _ReliabilityTable, classes: Answer) -> MetricsReport:
+    residual, noise = classes["residual"], classes.variance("residual")
+    error = noisy_gap_error(residual, noise, np.maximum(classes["spread"], 0.0), general.records * len(residual))
+    return replace(_report(general, table), cwece=_measured(*error))
+
+
 def _binary(general: _General, table: _ReliabilityTable, scores: Answer) -> MetricsReport:
     negative, positive = scores["scores"]
     noise = _level(scores, "scores")
-    ece = table.ece(general.records)
+    report = _report(general, table)
     floor = max(3 * (noise * len(positive)) ** 0.5, _MIN_RECORDS)
-    unknown = positive.sum() <= floor or negative.sum() <= floor
+    if positive.sum() <= floor or negative.sum() <= floor:
+        return replace(report, warnings=(_NO_AUC,))
     middle = (np.arange(len(positive)) + 0.5) / len(positive)
     counts = positive + negative
     odds = np.log(middle / (1 - middle))
     intercept, slope = fit_counts(np.stack([np.ones_like(odds), odds], axis=1), positive, negative)
     expected = float((counts * middle).sum())
-    return MetricsReport(
-        accuracy=general.accuracy,
-        ece=ece,
-        cwece=ece,
-        nll=general.nll,
-        brier=general.brier,
-        auc=None if unknown else _measured(*noisy_auc(positive, negative, noise)),
-        debiased_squared_ece=_finite(table.reliability.debiased_squared(table.gap_noise)),
-        slope=None if unknown else _finite(float(slope)),
-        intercept=None if unknown else _finite(float(intercept)),
-        observed_expected=None if unknown or expected <= 0 else float(positive.sum()) / expected,
-        smooth_ece=None if unknown else smooth_ece_of_residuals(counts * middle - positive, float(counts.sum())),
-        reliability=table.reliability,
-        count_variance=table.count_noise,
-        gap_variance=table.gap_noise,
-        warnings=("AUC is left out: a class has too few records, or its count is within its noise.",)
-        if unknown
-        else (),
+    return replace(
+        report,
+        auc=_measured(*noisy_auc(positive, negative, noise)),
+        slope=_finite(float(slope)),
+        intercept=_finite(float(intercept)),
+        observed_expected=None if expected <= 0 else float(positive.sum()) / expected,
+        smooth_ece=smooth_ece_of_residuals(counts * middle - positive, float(counts.sum())),
     )
 
 
@@ -252,9 +240,7 @@ class ScoreCurves(Method[Curves]):
 
     def __post_init__(self) -> None:
         if not 0 <= self.recount < 1:
-            raise InputError(
-                f"Expected a fraction of the budget from 0 to below 1 for recounting, found {self.recount}."
-            )
+            raise InputError(f"Expected a fraction from 0 to below 1 for recounting, found {self.recount}.")
         if not 2 <= self.buckets <= 1 << 16:
             raise InputError(f"Expected 2 to 2^16 buckets, found {self.buckets}.")
 
@@ -265,9 +251,7 @@ class ScoreCurves(Method[Curves]):
         return Curves((yield from recounted(self.tree, self.buckets, self.recount)))
 
 
-_NOTHING = ClientErrors(
-    None, None, ("No estimate: too few clients have enough records, or their number is within its noise.",)
-)
+_TOO_FEW = "No estimate: too few clients have enough records, or their number is within its noise."
 
 
 @final
@@ -299,16 +283,14 @@ class PerClientECE(Method[ClientErrors]):
 
     def __post_init__(self) -> None:
         if self.bins < 1 or self.fewest < 1:
-            raise InputError(
-                f"Expected at least one bin and one record per client, found {self.bins} and {self.fewest}."
-            )
+            raise InputError(f"Expected at least 1 bin and 1 record per client, found {self.bins} and {self.fewest}.")
 
     def protocol(self, schema: Schema) -> Flow[ClientErrors]:
-        answer = yield OwnErrors(self.bins, self.fewest)
+        answer = yield reliability.OwnErrors(self.bins, self.fewest)
         clients, errors, squares = answer["errors"].tolist()
         noise = float(answer.variance("errors").max(initial=0.0))
         if not clients > max(3 * sqrt(noise), 1.0) or not isfinite(clients + errors + squares):
-            return _NOTHING
+            return ClientErrors(None, None, (_TOO_FEW,))
         mean = min(max(errors / clients, 0.0), 1.0)
         between = min(max(squares / clients - mean**2, 0.0), 0.25)
         variance = between / (clients - 1) + noise * (1 + mean**2) / clients**2
