@@ -16,15 +16,7 @@ from fedcalib.artifacts.steps import EdgeSteps
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_table import Buckets, ScoreTable
 from fedcalib.estimation.trees import isotonic
-from fedcalib.flows.tables import (
-    ScoreCalibration,
-    check_buckets,
-    chosen_buckets,
-    recounted,
-    score_table,
-    steadied,
-    two_classes,
-)
+from fedcalib.flows import tables
 from fedcalib.method import Flow
 from fedcalib.queries.scores import TREE, ScoreTree
 from fedcalib.records import Schema
@@ -33,7 +25,7 @@ from fedcalib.types import Floats
 
 @final
 @dataclass(frozen=True)
-class QuantileBinning(ScoreCalibration):
+class QuantileBinning(tables.ScoreCalibration):
     """Replace each score by the fraction of positives in its equi-depth bucket.
 
     Parameters
@@ -64,7 +56,7 @@ class QuantileBinning(ScoreCalibration):
     smoothing: float = 2.0
 
     def __post_init__(self) -> None:
-        check_buckets(self.buckets)
+        tables.check_buckets(self.buckets)
         if not 0 <= self.recount < 1 or (self.recount > 0 and self.buckets is None):
             raise InputError(
                 "Expected the fraction `recount` from 0 to below 1, and `buckets` where it is above 0, "
@@ -74,14 +66,14 @@ class QuantileBinning(ScoreCalibration):
             raise InputError(f"Expected smoothing of at least 0, found {self.smoothing}.")
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
-        two_classes(schema)
+        tables.two_classes(schema)
         if self.recount == 0 or self.buckets is None:
-            return self.fit((yield from score_table(self.tree)))
-        table = yield from recounted(self.tree, self.buckets, self.recount)
+            return self.fit((yield from tables.score_table(self.tree)))
+        table = yield from tables.recounted(self.tree, self.buckets, self.recount)
         return self._read(Buckets.of(table, tuple(table.edges[1:-1].tolist())))
 
     def fit(self, table: ScoreTable) -> EdgeSteps:
-        return self._read(Buckets.even(steadied(table), chosen_buckets(self.buckets, table)))
+        return self._read(Buckets.even(tables.steadied(table), tables.chosen_buckets(self.buckets, table)))
 
     def _read(self, buckets: Buckets) -> EdgeSteps:
         return EdgeSteps.of_arrays(buckets.edges[1:-1], positive_rates(buckets, self.smoothing))
@@ -97,7 +89,7 @@ def positive_rates(buckets: Buckets, smoothing: float) -> Floats:
 
 @final
 @dataclass(frozen=True)
-class IsotonicBuckets(ScoreCalibration):
+class IsotonicBuckets(tables.ScoreCalibration):
     """Replace each score by its bucket's fraction of positives, pooled with neighbours wherever it would decrease.
 
     Pooling averages noise away, so the default takes twice as many buckets as plain binning would. The order of scores
@@ -124,11 +116,11 @@ class IsotonicBuckets(ScoreCalibration):
     tree: ScoreTree = TREE
 
     def __post_init__(self) -> None:
-        check_buckets(self.buckets)
+        tables.check_buckets(self.buckets)
 
     def fit(self, table: ScoreTable) -> EdgeSteps:
-        count = chosen_buckets(self.buckets, table) * (2 if self.buckets is None else 1)
-        buckets = Buckets.even(steadied(table), count)
+        count = tables.chosen_buckets(self.buckets, table) * (2 if self.buckets is None else 1)
+        buckets = Buckets.even(tables.steadied(table), count)
         counts = buckets.positive + buckets.negative
         # rates stay signed until neighbours are pooled: clipping noise at zero first would lift every low bucket
         rate = np.divide(buckets.positive, counts, out=buckets.score.copy(), where=counts > 0)
@@ -141,7 +133,7 @@ _MIN_PRIOR_MEAN = 0.005  # and as far from 1
 
 @final
 @dataclass(frozen=True)
-class BinaryBBQ(ScoreCalibration):
+class BinaryBBQ(tables.ScoreCalibration):
     """Bayesian binning into quantiles: average 1, 2, 4, ..., 2^levels buckets by how well each explains the labels.
 
     Buckets are merged from the finest by summing, so all come from one table. A noisy bucket counts as fewer records,
@@ -174,14 +166,14 @@ class BinaryBBQ(ScoreCalibration):
     def fit(self, table: ScoreTable) -> EdgeSteps:
         finest = Buckets.even(table, 2**self.levels)
         inner = finest.edges[1:-1]
-        scores, tables = [], []
+        scores, values = [], []
         for step in 2 ** np.arange(self.levels + 1):
             merged = Buckets.of(table, tuple(inner[step - 1 :: step].tolist()))
             score, value = _evidence(merged)
             scores.append(score)
-            tables.append(value[np.searchsorted(merged.edges[1:-1], finest.edges[:-1], side="right")])
+            values.append(value[np.searchsorted(merged.edges[1:-1], finest.edges[:-1], side="right")])
         weights = np.exp(np.array(scores) - max(scores))
-        return EdgeSteps.of_arrays(inner, (weights / weights.sum()) @ np.stack(tables))
+        return EdgeSteps.of_arrays(inner, (weights / weights.sum()) @ np.stack(values))
 
 
 def _evidence(buckets: Buckets) -> tuple[float, Floats]:

@@ -14,13 +14,7 @@ import numpy as np
 
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
-from fedcalib.estimation.roots import (
-    PRIOR_DEVIATION,
-    PRIOR_LOG_TEMPERATURE,
-    ClientScoreSums,
-    noisy_root,
-    significant_at_one,
-)
+from fedcalib.estimation import roots
 from fedcalib.method import Flow, Method
 from fedcalib.queries.temperature import TemperatureCurve, TemperatureScores, TemperatureSlope
 from fedcalib.query import Answer
@@ -90,12 +84,12 @@ class OneShotTemperature(Method[Temperature]):
         answer = yield TemperatureCurve(tuple(np.exp(grid).tolist()), self.reach, clip, self.weight)
         gradients, noise = answer["slope"], float(answer.variance("slope")[0])
         middle = 0.0 if grid[0] <= 0 <= grid[-1] else float(grid.mean())
-        start = noisy_root(grid, gradients, noise, middle)
+        start = roots.noisy_root(grid, gradients, noise, middle)
         root = _Root(start, _bracket(grid, gradients, noise, start), noise / 2)
         for _ in range(self.refinements):
             query = TemperatureSlope(exp(root.place), self.reach, schema.classes, self.typical_records, self.weight)
             root = root.refined(query, (yield query))
-        if grid[0] <= 0 <= grid[-1] and not significant_at_one(grid, gradients, noise, self.doubt):
+        if grid[0] <= 0 <= grid[-1] and not roots.significant_at_one(grid, gradients, noise, self.doubt):
             return Temperature(1.0, NOT_SIGNIFICANT)
         return Temperature(exp(-root.place))
 
@@ -186,21 +180,19 @@ class BoundedTemperature(Method[Temperature]):
 
     def __post_init__(self) -> None:
         if self.points < 4 or not 0 < self.lowest < 1 < self.highest or not self.doubt >= 0:
-            raise InputError(
-                f"Expected at least 4 points, 0 < lowest < 1 < highest and doubt of at least 0, found {self}."
-            )
+            raise InputError(f"Expected at least 4 points, 0 < lowest < 1 < highest and doubt >= 0, found {self}.")
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
         grid = np.linspace(log(1 / self.highest), log(1 / self.lowest), self.points)
         query = TemperatureScores(tuple(np.exp(grid).tolist()), self.cut, self.quiet, self.weight)
         answer = yield query
         scores, noise = answer["score"], float(answer.variance("score")[0])
-        sums = ClientScoreSums(grid, scores, noise, schema.clients)
+        sums = roots.ClientScoreSums(grid, scores, noise, schema.clients)
         # the parametric shape where the sums are compatible with it, a polynomial where they are not
         if sums.plausible:
-            root = sums.posterior_root(-PRIOR_LOG_TEMPERATURE, PRIOR_DEVIATION)
+            root = sums.posterior_root(-roots.PRIOR_LOG_TEMPERATURE, roots.PRIOR_DEVIATION)
         else:
-            root = noisy_root(grid, scores, noise, 0.0)
+            root = roots.noisy_root(grid, scores, noise, 0.0)
         z = self.doubt * (_SHARPENING_FACTOR if root > 0 else 1.0)
-        clear = sums.root_differs_from(0.0, z) if sums.plausible else significant_at_one(grid, scores, noise, z)
+        clear = sums.root_differs_from(0.0, z) if sums.plausible else roots.significant_at_one(grid, scores, noise, z)
         return Temperature(exp(-root)) if clear else Temperature(1.0, NOT_SIGNIFICANT)
