@@ -87,10 +87,8 @@ class TwoLevel(Sharing):
 
     def offsets(self, residual: Floats, spread: Floats, noise: float) -> Floats:
         variance = np.maximum(spread, 0.0)
-        common = offsets(
-            residual.sum(axis=0, keepdims=True), variance.sum(axis=0, keepdims=True), noise * len(residual)
-        )
-        common = np.clip(common, -1.0, 1.0)
+        sums = residual.sum(axis=0, keepdims=True), variance.sum(axis=0, keepdims=True)
+        common = np.clip(offsets(*sums, noise * len(residual)), -1.0, 1.0)
         return common + offsets(residual - variance * common, variance, noise)
 
 
@@ -137,23 +135,13 @@ class ResidualBinning(Method[Calibrator]):
     spread_share: float = 0.2
 
     def __post_init__(self) -> None:
-        if not self.cap > 0 or not self.typical_records > 0 or not self.weight > 0 or not 0 < self.spread_share < 1:
-            raise InputError(
-                f"Expected cap, typical_records and weight above 0 and spread_share between 0 and 1, found {self}."
-            )
+        _check_positive(self, self.spread_share)
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         clip = max(1.0, 0.38 * sqrt(self.typical_records))
-        answer = yield LogitResiduals(
-            schema.classes,
-            self.cells,
-            self.reach,
-            self.sharing.pooled,
-            clip,
-            0.42 * clip,
-            self.weight * (1 - self.spread_share),
-            self.weight * self.spread_share,
-        )
+        clips = clip, 0.42 * clip
+        weights = self.weight * (1 - self.spread_share), self.weight * self.spread_share
+        answer = yield LogitResiduals(schema.classes, self.cells, self.reach, self.sharing.pooled, *clips, *weights)
         noise = float(answer.variance("residual").max(initial=0.0))
         spread = shrunken(answer["spread"], float(answer.variance("spread").max(initial=0.0)))
         found = self.sharing.offsets(answer["residual"], spread, noise)
@@ -162,6 +150,12 @@ class ResidualBinning(Method[Calibrator]):
             return Identity("no offset is larger than sampling and noise explain")
         rows = np.broadcast_to(table, (schema.classes, self.cells))
         return LogitOffsets(tuple(map(tuple, rows.tolist())), self.reach)
+
+
+def _check_positive(method: ResidualBinning | ClassShifts, share: float) -> None:
+    positive = method.cap > 0 and method.typical_records > 0 and method.weight > 0
+    if not positive or not 0 < share < 1:
+        raise InputError(f"Expected cap, typical_records and weight above 0 and a share in (0, 1), found {method}.")
 
 
 def shrunken(spread: Floats, noise: float) -> Floats:
@@ -214,22 +208,13 @@ class ClassShifts(Method[Calibrator]):
     curvature_share: float = 0.2
 
     def __post_init__(self) -> None:
-        if not min(self.cap, self.typical_records, self.weight) > 0 or not 0 < self.curvature_share < 1:
-            raise InputError(
-                f"Expected cap, typical_records and weight above 0 and curvature_share between 0 and 1, found {self}."
-            )
+        _check_positive(self, self.curvature_share)
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         clip = max(1.0, 0.25 * sqrt(self.typical_records))
-        answer = yield ClassCurvature(
-            schema.classes,
-            self.cells,
-            self.reach,
-            clip,
-            0.5 * clip,
-            self.weight * (1 - self.curvature_share),
-            self.weight * self.curvature_share,
-        )
+        clips = clip, 0.5 * clip
+        weights = self.weight * (1 - self.curvature_share), self.weight * self.curvature_share
+        answer = yield ClassCurvature(schema.classes, self.cells, self.reach, *clips, *weights)
         noise = [float(answer.variance(name).max(initial=0.0)) for name in ("residual", "curvature")]
         found = shifts(answer["residual"], answer["curvature"], noise[0], noise[1], schema.classes)
         table = np.clip(np.nan_to_num(found), -self.cap, self.cap)
