@@ -113,9 +113,7 @@ class Retrained(HeadFit):
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.epochs < 1 or self.batch < 1 or not self.rate > 0 or not self.decay >= 0:
-            raise InputError(
-                f"Expected samples, epochs, batch and rate above 0 and a decay of at least 0, found {self}."
-            )
+            raise InputError(f"Expected samples, epochs, batch and rate above 0 and decay of at least 0, found {self}.")
 
     def fit(self, gaussians: ClassGaussians, start: Head | None) -> Head:
         rng = np.random.default_rng(self.seed)
@@ -123,15 +121,12 @@ class Retrained(HeadFit):
         classes, width = gaussians.means.shape
         old = Head(np.zeros((classes, width)), np.zeros(classes)) if start is None else start
         whitening = Whitening.of(features) if self.whitened and len(features) else Whitening.plain(width)
-        matrix, shift = whitening.into(
-            np.asarray(old.matrix, dtype=np.float64), np.asarray(old.shift, dtype=np.float64)
-        )
+        matrix, shift = whitening.into(*(np.asarray(part, dtype=np.float64) for part in (old.matrix, old.shift)))
         self._train(matrix, shift, whitening.along(features), labels, rng)
         matrix, shift = whitening.back(matrix, shift)
         seen = np.isin(np.arange(classes), labels)
-        return Head(
-            np.where(seen[:, None], matrix, old.matrix), np.where(seen, shift, old.shift), gaussians.representation
-        )
+        matrix, shift = np.where(seen[:, None], matrix, old.matrix), np.where(seen, shift, old.shift)
+        return Head(matrix, shift, gaussians.representation)
 
     def _counts(self, gaussians: ClassGaussians) -> Ints:
         present = gaussians.present
@@ -267,12 +262,8 @@ class CCVR(Method[Head]):
         head = self.fit.fit(gaussians, start)
         absent = np.flatnonzero(~gaussians.present)
         warnings = (f"No client holds a record of the classes {absent.tolist()}; their rows were not trained.",)
-        return Head(
-            np.clip(head.matrix, -_MAX_WEIGHT, _MAX_WEIGHT),
-            np.clip(head.shift, -_MAX_WEIGHT, _MAX_WEIGHT),
-            self.representation,
-            warnings if len(absent) else (),
-        )
+        matrix, shift = (np.clip(part, -_MAX_WEIGHT, _MAX_WEIGHT) for part in (head.matrix, head.shift))
+        return Head(matrix, shift, self.representation, warnings if len(absent) else ())
 
 
 def gaussians_of(query: ClassMoments, answer: Answer) -> ClassGaussians:

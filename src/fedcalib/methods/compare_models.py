@@ -87,10 +87,8 @@ class CompareModels(Method[Comparison]):
         own, other = (self._inner(tree, answer.part(join, index)) for index, tree in enumerate(trees))
         room = 2 * self.buckets + 1
         pairs = yield PairedBuckets(own, other, room, self.rival, 1 - self.edges)
-        sides = [np.searchsorted(inner, self.threshold, side="right") for inner in (own, other)]
-        return _compare(
-            pairs["pairs"], float(pairs.variance("pairs").mean()), int(sides[0]), int(sides[1]), self.threshold
-        )
+        first, second = (int(np.searchsorted(inner, self.threshold, side="right")) for inner in (own, other))
+        return _compare(pairs["pairs"], float(pairs.variance("pairs").mean()), first, second, self.threshold)
 
     def _inner(self, tree: ScoreTree, answer: Answer) -> tuple[float, ...]:
         """Equi-depth edges, and one at the threshold so that accuracy is exact."""
@@ -107,16 +105,12 @@ def _compare(pairs: Floats, noise: float, own: int, other: int, threshold: float
         apart = Measured(float("nan"), -1.0, 1.0)
         why = "A class has too few records, or its count is within its noise: nothing can be compared."
         return Comparison(unknown, unknown, apart, unknown, unknown, apart, threshold, (why,))
-    counts = (
-        np.maximum(pairs, 0.0) * (totals / np.maximum(np.maximum(pairs, 0.0).sum(axis=(1, 2)), 1e-300))[:, None, None]
-    )
+    positive = np.maximum(pairs, 0.0)
+    counts = positive * (totals / np.maximum(positive.sum(axis=(1, 2)), 1e-300))[:, None, None]
     sides = [(pairs.sum(axis=2), counts.sum(axis=2)), (pairs.sum(axis=1), counts.sum(axis=1))]
     areas = [auc_of_counts(signed[1], signed[0]) for signed, _ in sides]
-    influences = [area_influence(clipped) for _, clipped in sides]
-    own_auc, rival_auc = (
-        influences[0][:, :, None] + np.zeros_like(counts),
-        influences[1][:, None, :] + np.zeros_like(counts),
-    )
+    own_auc = area_influence(sides[0][1])[:, :, None] + np.zeros_like(counts)
+    rival_auc = area_influence(sides[1][1])[:, None, :] + np.zeros_like(counts)
     right = [_right(pairs.shape[1], own)[:, :, None], _right(pairs.shape[1], other)[:, None, :]]
     records = float(totals.sum())
     accuracies = [float((pairs * side).sum()) / records for side in right]

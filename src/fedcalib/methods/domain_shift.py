@@ -231,9 +231,7 @@ class DomainGaps(RecordQuery):
         domain = self._domains(records)
         known = (domain >= 0) & (domain < self.domains)
         width = len(self.temperatures)
-        cells = np.concatenate(
-            [domain[:, None] * width + np.arange(width), self.domains * width + domain[:, None]], axis=1
-        )
+        cells = np.hstack([domain[:, None] * width + np.arange(width), self.domains * width + domain[:, None]])
         curves = np.asarray(ConfidenceGaps(self.temperatures).rows(records).values)
         return Rows(np.where(known[:, None], cells, -1), np.concatenate([curves, np.ones((len(domain), 1))], axis=1))
 

@@ -69,9 +69,7 @@ class FedAvg(Method[Trained]):
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or not self.rate > 0 or not self.clip > 0:
-            raise InputError(
-                f"Expected rounds, rate and clip above 0, found {self.rounds}, {self.rate} and {self.clip}."
-            )
+            raise InputError(f"Expected rounds, rate and clip above 0, found {self.rounds}, {self.rate}, {self.clip}.")
 
     def protocol(self, schema: Schema) -> Flow[Trained]:
         if self.network.outputs != schema.classes:

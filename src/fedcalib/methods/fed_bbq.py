@@ -65,9 +65,7 @@ class FedBBQ(Method[Calibrator]):
 
     def __post_init__(self) -> None:
         if not 0 <= self.coarsest <= self.finest <= 16 or self.rounds < 1 or not self.strength > 0:
-            raise InputError(
-                f"Expected 0 <= coarsest <= finest <= 16, at least one round and strength above 0, found {self}."
-            )
+            raise InputError(f"Expected 0 <= coarsest <= finest <= 16, rounds and strength above 0, found {self}.")
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         counts = yield from label_histograms(schema, 1 << self.finest, self.rounds, self.clip, self.axis)
@@ -98,12 +96,6 @@ def _binning(counts: LabelHistograms, strength: float, axis: Axis) -> tuple[Floa
     middle = np.clip(axis.middles(counts.bins), _MIN_PRIOR_MEAN, 1 - _MIN_PRIOR_MEAN)
     up, down = strength * middle, strength * (1 - middle)
     counts_per_bin = hits + misses
-    evidence = (
-        gammaln(strength)
-        - gammaln(counts_per_bin + strength)
-        + gammaln(hits + up)
-        - gammaln(up)
-        + gammaln(misses + down)
-        - gammaln(down)
-    )
+    evidence = gammaln(strength) - gammaln(counts_per_bin + strength) + gammaln(hits + up) - gammaln(up)
+    evidence = evidence + gammaln(misses + down) - gammaln(down)
     return evidence.sum(axis=1), (hits + up) / (counts_per_bin + strength)

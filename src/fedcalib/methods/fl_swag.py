@@ -85,9 +85,7 @@ class FLSWAG(Method[WeightPosterior]):
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or not 0 < self.step <= 1 or not self.prior >= 0 or self.samples < 1:
-            raise InputError(
-                "Expected rounds and samples above 0, a step above 0 and up to 1, and a prior of at least 0."
-            )
+            raise InputError("Expected rounds and samples above 0, a step above 0 and up to 1, and a prior from 0 up.")
 
     def protocol(self, schema: Schema) -> Flow[WeightPosterior]:
         if self.network.outputs != schema.classes:
@@ -95,17 +93,8 @@ class FLSWAG(Method[WeightPosterior]):
         start = self.network.start(self.seed) if self.initial is None else self.initial.weights
         weights = start.astype(np.float64)
         for _ in range(self.rounds):
-            query = LocalPosterior(
-                self.network,
-                weights,
-                self.recipe,
-                self.prior,
-                self.most,
-                self.reach,
-                self.width,
-                self.seed,
-                self.column,
-            )
+            limits = self.prior, self.most, self.reach
+            query = LocalPosterior(self.network, weights, self.recipe, *limits, self.width, self.seed, self.column)
             answer = yield query
             found = self.posterior(query, answer)
             weights = np.clip(weights + self.step * (found.mean - weights), -_MAX_WEIGHT, _MAX_WEIGHT)
@@ -121,9 +110,8 @@ class FLSWAG(Method[WeightPosterior]):
         mean = query.weights + solved(precision, factors, natural_mean)
         scatter = self._scatter(answer, clients) if self.scatter else np.zeros_like(mean)
         mean = np.clip(np.nan_to_num(mean), -_MAX_WEIGHT, _MAX_WEIGHT)
-        return WeightPosterior(
-            self.network, mean, precision, factors, scatter, 1.0, self.samples, self.seed, self.column
-        )
+        gaussian = mean, precision, factors, scatter
+        return WeightPosterior(self.network, *gaussian, 1.0, self.samples, self.seed, self.column)
 
     def _factors(self, answer: Answer, size: int) -> Floats:
         if not self.width:

@@ -67,12 +67,10 @@ class PlattScaling(Method[Platt]):
 def fit_platt(score: Floats, positive: Floats, negative: Floats, noise: Floats) -> Platt:
     """Fit a line through the log-odds of cells, each at its score; without records, the line is the identity."""
     odds = log_odds(score, 1e-6)
-    intercept, slope = fit_noisy_counts(
-        np.stack([np.ones_like(odds), odds], axis=1), positive, negative, noise=noise, prior_mean=(0.0, 1.0)
-    )
-    return Platt(
-        float(np.clip(slope, _MIN_SLOPE, _MAX_SLOPE)), float(np.clip(intercept, -_MAX_INTERCEPT, _MAX_INTERCEPT))
-    )
+    columns = np.stack([np.ones_like(odds), odds], axis=1)
+    intercept, slope = fit_noisy_counts(columns, positive, negative, noise=noise, prior_mean=(0.0, 1.0))
+    limited = np.clip([slope, intercept], [_MIN_SLOPE, -_MAX_INTERCEPT], [_MAX_SLOPE, _MAX_INTERCEPT])
+    return Platt(*limited.tolist())
 
 
 @final
@@ -121,11 +119,7 @@ class BetaScaling(ScoreCalibration):
 def _fit(buckets: Buckets, columns: Floats, kept: list[int]) -> Floats:
     """Fit some of the weights, starting from the identity; the others are zero."""
     weights = np.zeros(columns.shape[1])
-    weights[kept] = fit_noisy_counts(
-        columns[:, kept],
-        buckets.positive,
-        buckets.negative,
-        noise=buckets.noise.mean(axis=0),
-        prior_mean=np.array([0.0, 1.0, 1.0])[kept],
-    )
+    noise, mean = buckets.noise.mean(axis=0), np.array([0.0, 1.0, 1.0])[kept]
+    counts = buckets.positive, buckets.negative
+    weights[kept] = fit_noisy_counts(columns[:, kept], *counts, noise=noise, prior_mean=mean)
     return weights

@@ -55,9 +55,7 @@ class RidgeScaling(Method[Calibrator]):
 
     def __post_init__(self) -> None:
         if (self.rounds is not None and self.rounds < 1) or not self.ridge > 0 or not self.reach > 0:
-            raise InputError(
-                f"Expected rounds, ridge and reach above 0, found {self.rounds}, {self.ridge} and {self.reach}."
-            )
+            raise InputError(f"Expected rounds, ridge and reach above 0, found {self}.")
 
     @abstractmethod
     def family(self) -> Family:
