@@ -22,28 +22,27 @@ from fedcalib.training.posterior import LocalGaussian, PosteriorRecipe, probes
 from fedcalib.types import Array, Floats
 
 
-def total(query: ClientQuery, federation: Federation, randomness: Randomness, scale: Floats | None) -> Array:
-    """The sum of the clients' vectors, shape (size,); with a scale, each is first scaled and truncated to integers."""
-    summed: Array = np.zeros(query.size, dtype=np.float64 if scale is None else np.int64)
-    for term in _each(query, federation, randomness):
-        summed += term if scale is None else np.trunc(term * scale).astype(np.int64)
-    return summed
+class LongQuery(ClientQuery):
+    """A query whose vectors are long: sums run over one client after the other."""
 
+    def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
+        summed: Array = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
+        for term in self._each(federation, randomness):
+            summed += term if scale is None else np.trunc(term * scale).astype(np.int64)
+        return summed
 
-def by_client(query: ClientQuery, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-    """One client's vector after the other."""
-    for term in _each(query, federation, randomness):
-        yield ClientTerms(1, np.zeros(query.size, dtype=np.int64), np.arange(query.size), term)
+    def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
+        for term in self._each(federation, randomness):
+            yield ClientTerms(1, np.zeros(self.size, dtype=np.int64), np.arange(self.size), term)
 
-
-def _each(query: ClientQuery, federation: Federation, randomness: Randomness) -> Iterator[Floats]:
-    for client, records in enumerate(federation.clients()):
-        yield finite(query.term(records, randomness.derive("term", client).generator()))
+    def _each(self, federation: Federation, randomness: Randomness) -> Iterator[Floats]:
+        for client, records in enumerate(federation.clients()):
+            yield finite(self.term(records, randomness.derive("term", client).generator()))
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class LocalUpdate(ClientQuery):
+class LocalUpdate(LongQuery):
     """The change that training on a client's own records makes to weights, clipped to the L2 norm `clip`.
 
     It is divided by `clip`, so a client adds a vector of L2 norm at most 1, attained by any client that is clipped;
@@ -75,9 +74,8 @@ class LocalUpdate(ClientQuery):
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
         if not len(records):
             return np.zeros(self.size)
-        trained = self.training.train(
-            self.network, self.weights, inputs_of(records, self.column), records.labels, rng
-        ).weights
+        inputs = inputs_of(records, self.column)
+        trained = self.training.train(self.network, self.weights, inputs, records.labels, rng).weights
         change = np.nan_to_num(trained.astype(np.float64) - self.weights, nan=0.0, posinf=0.0, neginf=0.0)
         change *= (1 - 1e-12) / max(float(np.linalg.norm(change)), self.clip)
         if self.largest is None:
@@ -85,16 +83,10 @@ class LocalUpdate(ClientQuery):
         weight = min(len(records), self.largest) / self.largest
         return np.concatenate([weight * change, [weight]])
 
-    def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        return total(self, federation, randomness, scale)
-
-    def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        return by_client(self, federation, randomness)
-
 
 @final
 @dataclass(frozen=True, eq=False)
-class LocalPosterior(ClientQuery):
+class LocalPosterior(LongQuery):
     """A client's Gaussian about shared weights: precisions, precisions times means, and where its mean lies.
 
     Precisions are clipped to `most` and divided by it; offsets of the mean to `reach`, precisions times means (`pull`)
@@ -143,12 +135,6 @@ class LocalPosterior(ClientQuery):
         return self.recipe.find(
             self.network, self.weights, inputs, records.labels, prior=self.prior, most=self.most, rng=rng
         )
-
-    def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        return total(self, federation, randomness, scale)
-
-    def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        return by_client(self, federation, randomness)
 
 
 def _within_one(shape: tuple[int, ...]) -> Block:
