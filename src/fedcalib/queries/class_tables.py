@@ -95,6 +95,15 @@ class LabelCounts(RecordQuery):
         return Rows(records.labels[:, None], None)
 
 
+def residuals(records: Records) -> tuple[Floats, Floats]:
+    """Probabilities whose rows sum to one, and labels minus them, shape (n, classes) each."""
+    probs = np.asarray(records.probs, dtype=np.float64)
+    probs = probs / probs.sum(axis=1, keepdims=True)  # bounds rest on it, and given rows sum to one only nearly
+    residual = -probs
+    residual[np.arange(len(probs)), records.labels] += 1
+    return probs, residual
+
+
 @final
 @dataclass(frozen=True)
 class LogitResiduals(RecordQuery):
@@ -134,17 +143,12 @@ class LogitResiduals(RecordQuery):
         }
 
     def rows(self, records: Records) -> Rows:
-        probs = np.asarray(records.probs, dtype=np.float64)
-        probs = probs / probs.sum(axis=1, keepdims=True)  # the bounds rest on it, and given rows sum to one only nearly
+        probs, residual = residuals(records)
         cells = odds_cells(log_odds(probs), self.cells, self.reach)
         if not self.pooled_classes:
             cells += self.cells * np.arange(self.classes)
-        residual = -probs
-        residual[np.arange(len(probs)), records.labels] += 1
         offset = self.blocks["residual"].size
-        return Rows(
-            np.concatenate([cells, cells + offset], axis=1), np.concatenate([residual, probs * (1 - probs)], axis=1)
-        )
+        return Rows(np.hstack([cells, cells + offset]), np.hstack([residual, probs * (1 - probs)]))
 
 
 @final
@@ -178,20 +182,16 @@ class ClassCurvature(RecordQuery):
     def blocks(self) -> Mapping[str, Block]:
         """Summed residuals, and the matrix by which shifts would change them."""
         size = self.classes * self.cells
-        curvature = Bound(1.5 * (1 - 1 / self.classes), sqrt(3) / 4, 0.25)
+        pairs = (size * (size + 1) // 2,)
+        bound = Bound(1.5 * (1 - 1 / self.classes), sqrt(3) / 4, 0.25)
         return {
             "residual": Block((size,), Bound(2.0, sqrt(2.0), 1.0), weight=self.weight, clip=self.clip),
-            "curvature": Block(
-                (size * (size + 1) // 2,), curvature, weight=self.weight_curvature, clip=self.clip_curvature
-            ),
+            "curvature": Block(pairs, bound, weight=self.weight_curvature, clip=self.clip_curvature),
         }
 
     def rows(self, records: Records) -> Rows:
-        probs = np.asarray(records.probs, dtype=np.float64)
-        probs = probs / probs.sum(axis=1, keepdims=True)  # the bounds rest on it, and given rows sum to one only nearly
+        probs, residual = residuals(records)
         place = odds_cells(log_odds(probs), self.cells, self.reach) + self.cells * np.arange(self.classes)
-        residual = -probs
-        residual[np.arange(len(probs)), records.labels] += 1
         first, second = np.triu_indices(self.classes)
         product = -probs[:, first] * probs[:, second]
         product[:, first == second] += probs

@@ -12,6 +12,7 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.metrics.binning import bin_index_unchecked
+from fedcalib.queries.class_tables import residuals
 from fedcalib.query import Block, Bound, ClientQuery, RecordQuery, Rows
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.records import Records, log_probs
@@ -107,15 +108,9 @@ class ClasswiseResiduals(RecordQuery):
         }
 
     def rows(self, records: Records) -> Rows:
-        probs = np.asarray(records.probs, dtype=np.float64)
-        probs = probs / probs.sum(axis=1, keepdims=True)  # given sums may be off by a thousandth; the bound may not
+        probs, residual = residuals(records)
         cells = bin_index_unchecked(probs, self.bins) + self.bins * np.arange(self.classes)
-        residual = probs.copy()
-        residual[np.arange(len(probs)), records.labels] -= 1
-        offset = self.classes * self.bins
-        return Rows(
-            np.concatenate([cells, cells + offset], axis=1), np.concatenate([residual, probs * (1 - probs)], axis=1)
-        )
+        return Rows(np.hstack([cells, cells + self.classes * self.bins]), np.hstack([-residual, probs * (1 - probs)]))
 
 
 @final
