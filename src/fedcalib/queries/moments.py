@@ -65,11 +65,9 @@ class ClassMoments(RecordQuery):
         g = self._unit(records)
         places = [1, self.features, self.products]
         starts = np.cumsum([0, *(self.classes * size for size in places)])[:3]
-        cells = [
-            start + records.labels[:, None] * size + np.arange(size) for start, size in zip(starts, places, strict=True)
-        ]
-        values = [np.ones((len(g), 1)), g, self._products(g)]
-        return Rows(np.concatenate(cells, axis=1), np.concatenate(values, axis=1))
+        labels, pairs = records.labels[:, None], zip(starts, places, strict=True)
+        cells = [start + labels * size + np.arange(size) for start, size in pairs]
+        return Rows(np.hstack(cells), np.hstack([np.ones((len(g), 1)), g, self._products(g)]))
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """Sum class by class, some records at a time: by a matrix product, or with a scale product by product."""
@@ -140,10 +138,8 @@ def _power_of_two(scale: Floats) -> bool:
 
 def _summed(values: Floats, scale: Floats | None) -> Array:
     if scale is None:
-        plain: Array = values.sum(axis=0)
-        return plain
-    whole: Array = np.trunc(values * scale).sum(axis=0).astype(np.int64)
-    return whole
+        return np.asarray(values.sum(axis=0))
+    return np.asarray(np.trunc(values * scale).sum(axis=0), dtype=np.int64)
 
 
 def packed(matrix: Floats) -> Floats:

@@ -96,9 +96,8 @@ class ScalingGradient(RecordQuery):
             curvature = here.curvature()[self.pairs].T
         else:
             curvature = here.curvature_by_class.reshape(-1, len(records)).T
-        return np.concatenate(
-            [_clipped(gradient, self.reach), _clipped(curvature, self.reach**2), _loss(here)[:, None]], axis=1
-        )
+        clipped = _clipped(gradient, self.reach), _clipped(curvature, self.reach**2)
+        return np.hstack([*clipped, _loss(here)[:, None]])
 
     def _sum(self, here: Derivatives) -> Floats:
         gradient = here.gradient
@@ -145,9 +144,7 @@ class LocalFit(ClientQuery):
 
     def __post_init__(self) -> None:
         if not self.clip > 0 or not self.ridge >= 0 or self.steps < 1 or not np.isfinite(self.parameters).all():
-            raise InputError(
-                f"Expected finite parameters, clip and steps above 0 and a ridge of at least 0, found {self!r:.200}."
-            )
+            raise InputError(f"Expected finite parameters, clip and steps above 0 and ridge >= 0, found {self!r:.200}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:

@@ -77,9 +77,7 @@ class TemperatureSlope(RecordQuery):
 
     def __post_init__(self) -> None:
         if not 0 < self.inverse < 1e6 or not 0 < self.reach < 1e9 or self.classes < 2:
-            raise InputError(
-                f"Expected an inverse temperature and a reach above 0 and at least 2 classes, found {self}."
-            )
+            raise InputError(f"Expected inverse temperature and reach above 0 and at least 2 classes, found {self}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
@@ -167,11 +165,9 @@ def _doubled(inverses: tuple[float, ...]) -> tuple[tuple[int, int], ...]:
         first = inverses[left[0]]
         done = 0
         for column in tuple(left):
-            times = round(log2(inverses[column] / first))
-            if (
-                times <= _MAX_DOUBLINGS
-                and abs(inverses[column] - 2**times * first) <= _RELATIVE_ROUNDING * inverses[column]
-            ):
+            inverse = inverses[column]
+            times = round(log2(inverse / first))
+            if times <= _MAX_DOUBLINGS and abs(inverse - 2**times * first) <= _RELATIVE_ROUNDING * inverse:
                 steps.append((column, times - done))
                 left.remove(column)
                 done = times
@@ -200,9 +196,7 @@ class TemperatureScores(ClientQuery):
         if not self.inverses or not all(0 < b < 1e6 for b in self.inverses):
             raise InputError(f"Expected inverse temperatures above 0, found {self.inverses[:5]}.")
         if not 0 < self.cut < 1e6 or not 0 < self.quiet < 1e9 or not 0 < self.weight < 1e9:
-            raise InputError(
-                f"Expected cut, quiet and weight above 0, found {self.cut}, {self.quiet} and {self.weight}."
-            )
+            raise InputError(f"Expected cut, quiet and weight above 0, found {self.cut}, {self.quiet}, {self.weight}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
