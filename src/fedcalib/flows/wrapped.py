@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -46,13 +46,11 @@ def _advance(
 T = TypeVar("T")
 
 
-def after(before: Calibrator, flow: Flow[T]) -> Flow[T]:
-    """Run a flow whose queries are answered after clients have applied a calibrator."""
-    if isinstance(before, Identity):
-        return (yield from flow)
+def _sent(flow: Flow[T], send: Callable[[Query], Flow[Answer]]) -> Flow[T]:
+    """Run a flow whose queries are sent another way."""
     query = next(flow)
     while True:
-        answer = yield Calibrated(_of_records(query), before)
+        answer = yield from send(query)
         try:
             query = flow.send(answer)
         except StopIteration as end:
@@ -60,13 +58,18 @@ def after(before: Calibrator, flow: Flow[T]) -> Flow[T]:
             return artifact
 
 
-def _of_records(query: Query) -> Query:
-    if isinstance(query, ClientQuery):
-        raise InputError(
-            f"Expected queries about records in a later stage, found {type(query).__name__}, which is about whole "
-            "clients; put such a method first, or use one that sums over records."
-        )
-    return query
+def after(before: Calibrator, flow: Flow[T]) -> Flow[T]:
+    """Run a flow whose queries are answered after clients have applied a calibrator."""
+
+    def calibrated(query: Query) -> Flow[Answer]:
+        if isinstance(query, ClientQuery):
+            raise InputError(
+                f"Expected queries about records in a later stage, found {type(query).__name__}, which is about whole "
+                "clients; put such a method first, or use one that sums over records."
+            )
+        return (yield Calibrated(query, before))
+
+    return flow if isinstance(before, Identity) else _sent(flow, calibrated)
 
 
 def within_clip(clip: float, flow: Flow[T]) -> Flow[T]:
@@ -74,15 +77,12 @@ def within_clip(clip: float, flow: Flow[T]) -> Flow[T]:
 
     A query whose bounds are those of whole clients needs no clipping and is sent as it is.
     """
-    query = next(flow)
-    while True:
+
+    def clipped(query: Query) -> Flow[Answer]:
         bounded = all(block.bound.unit == "client" for block in query.blocks.values())
-        answer = (yield query) if bounded else (yield from clipped_sum(query, clip))
-        try:
-            query = flow.send(answer)
-        except StopIteration as end:
-            artifact: T = end.value
-            return artifact
+        return (yield query) if bounded else (yield from clipped_sum(query, clip))
+
+    return _sent(flow, clipped)
 
 
 DEFAULT_EDGES: Final = tuple(float(2 ** (i / 2)) for i in range(33))  # from 1 to 65,536 records, in half octaves
@@ -112,11 +112,9 @@ def clipped_sum(query: Query, clip: float) -> Flow[Answer]:
     clipped = Clipped(query, clip)
     answer = yield clipped
     units = clipped.units
-    return Answer(
-        {name: answer[name] * units[name] for name in query.blocks},
-        {name: answer.variance(name) * units[name] ** 2 for name in query.blocks},
-        answer.clients,
-    )
+    values = {name: answer[name] * unit for name, unit in units.items()}
+    variances = {name: answer.variance(name) * unit**2 for name, unit in units.items()}
+    return Answer(values, variances, answer.clients)
 
 
 def _crossing(below: Floats, target: float) -> int:
