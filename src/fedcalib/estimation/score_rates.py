@@ -15,11 +15,11 @@ import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.estimation.noise_aware import absolute_sum_interval, debiased_absolute
-from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
+from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, Pieces, ScoreTable, only
 from fedcalib.metrics.binning import bin_edges, check_unit_interval
 from fedcalib.metrics.intervals import critical, normal_quantile
 from fedcalib.metrics.table import ACCURACY, AUC, ECE, PRECISION, RECALL
-from fedcalib.types import Floats, Ints
+from fedcalib.types import Floats
 
 
 @final
@@ -36,32 +36,31 @@ def checked_thresholds(thresholds: object) -> Floats:
     """Thresholds as a one-dimensional array; an error if any is outside [0, 1]."""
     row = np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
     if row.ndim != 1:
-        raise InputError(
-            f"Expected a threshold or a one-dimensional array of them, found an array of shape {row.shape}."
-        )
+        raise InputError(f"Expected a threshold or a one-dimensional array of them, found shape {row.shape}.")
     check_unit_interval(row, "thresholds")
     return row
 
 
 def recall(table: ScoreTable, thresholds: Floats, level: float = 0.95) -> Estimates:
     """Fraction of positives whose score is at least the threshold."""
-    above, undecided = _above(table, thresholds)
-    part = np.stack([np.zeros_like(above), above], axis=1)
-    return rates(table, part, _only(POSITIVE, np.ones_like(above[:1])), _only(POSITIVE, undecided), level)
+    return _rate_above(POSITIVE, table, thresholds, level)
 
 
 def false_positive_rate(table: ScoreTable, thresholds: Floats, level: float = 0.95) -> Estimates:
     """Fraction of negatives whose score is at least the threshold."""
+    return _rate_above(NEGATIVE, table, thresholds, level)
+
+
+def _rate_above(label: int, table: ScoreTable, thresholds: Floats, level: float) -> Estimates:
     above, undecided = _above(table, thresholds)
-    part = np.stack([above, np.zeros_like(above)], axis=1)
-    return rates(table, part, _only(NEGATIVE, np.ones_like(above[:1])), _only(NEGATIVE, undecided), level)
+    return rates(table, only(label, above), only(label, np.ones_like(above[:1])), only(label, undecided), level)
 
 
 def precision(table: ScoreTable, thresholds: Floats, level: float = 0.95) -> Estimates:
     """Fraction of positives among records that score at least the threshold; one if an exact table has none there."""
     above, undecided = _above(table, thresholds)
     whole = np.stack([above, above], axis=1)
-    found = rates(table, _only(POSITIVE, above), whole, np.stack([undecided, undecided], axis=1), level)
+    found = rates(table, only(POSITIVE, above), whole, np.stack([undecided, undecided], axis=1), level)
     empty = np.isnan(found.value) & table.exact & (table.totals.sum() > 0)
     return Estimates(np.where(empty, 1.0, found.value), found.low, found.high)
 
@@ -198,12 +197,6 @@ def _wilson(rate: Floats, records: Floats, z: float) -> tuple[Floats, Floats]:
     return centre - half, centre + half
 
 
-def _only(label: int, weights: Floats) -> Floats:
-    both = np.zeros((len(weights), 2, weights.shape[1]))
-    both[:, label] = weights
-    return both
-
-
 def _unknown(count: int) -> Estimates:
     return Estimates(np.full(count, np.nan), np.zeros(count), np.ones(count))
 
@@ -220,31 +213,6 @@ class Bins:
     below_noise: Floats  # (bins,): 1 where noise alone could produce the records
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Pieces:
-    """The pieces between any two neighbouring edges of cells or bins."""
-
-    cell: Ints
-    bin: Ints
-    fraction: Floats  # of its cell
-    middle: Floats
-
-    @classmethod
-    def of(cls, table: ScoreTable, bins: int) -> _Pieces:
-        borders = bin_edges(bins)
-        cuts = np.unique(np.concatenate([table.edges, borders]))
-        middle = (cuts[:-1] + cuts[1:]) / 2
-        cell = np.searchsorted(table.edges, middle, side="right") - 1
-        fraction = np.diff(cuts) / np.diff(table.edges)[cell]
-        return cls(cell, np.searchsorted(borders, middle, side="right") - 1, fraction, middle)
-
-    def weights(self, bins: int, cells: int, values: Floats) -> Floats:
-        """One value per piece, summed by bin and cell with the pieces' fractions as weights, (bins, cells)."""
-        flat = np.bincount(self.bin * cells + self.cell, weights=self.fraction * values, minlength=bins * cells)
-        return flat.astype(np.float64).reshape(bins, cells)
-
-
 def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95) -> Estimates:
     """Mean absolute gap between score and label over bins of equal width.
 
@@ -255,11 +223,10 @@ def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95
     records = float(table.totals.sum())
     if records <= max(DETECTION_Z * float(table.total_deviations[2]), MIN_RECORDS):
         return _unknown(1)
-    pieces = _Pieces.of(table, bins)
-    weights = _gap_weights(table, pieces, bins)
+    weights = gap_weights_of(table, bins)
     gaps = weighted_sums(weights, table.counts)
     noise = table.covariance(weights)
-    squares = weighted_sums(_square_weights(table, pieces, bins), table.nonnegative)
+    squares = weighted_sums(_square_weights(table, bins), table.nonnegative)
     sampling = np.maximum(squares - gaps**2 / records, 0.0)
     debiased = debiased_absolute(gaps, np.diag(noise))
     bounds = absolute_sum_interval(gaps, noise + np.diag(sampling), level)
@@ -272,14 +239,12 @@ def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95
 
 def reliability(table: ScoreTable, bins: int, level: float = 0.95) -> Bins:
     """Reliability diagram over bins of equal width."""
-    pieces = _Pieces.of(table, bins)
-    ones = pieces.weights(bins, table.cells, np.ones_like(pieces.middle))
+    pieces = Pieces.of(table, bin_edges(bins))
+    ones = pieces.weights(np.ones_like(pieces.middle))
     whole = np.stack([ones, ones], axis=1)
-    part = whole.copy()
-    part[:, 1 - POSITIVE] = 0.0
-    rate = rates(table, part, whole, np.zeros_like(whole), level)
+    rate = rates(table, only(POSITIVE, ones), whole, np.zeros_like(whole), level)
     records = weighted_sums(whole, table.nonnegative)
-    scores = pieces.weights(bins, table.cells, pieces.middle) @ table.nonnegative.sum(axis=0)
+    scores = pieces.weights(pieces.middle) @ table.nonnegative.sum(axis=0)
     mean = np.divide(scores, records, out=np.full(bins, np.nan), where=records > 0)
     return Bins(bin_edges(bins), records, mean, rate, np.isnan(rate.value).astype(np.float64))
 
@@ -297,16 +262,11 @@ HEADLINE: Final[Mapping[str, Callable[[ScoreTable], Estimates]]] = {
 
 def gap_weights_of(table: ScoreTable, bins: int) -> Floats:
     """Weights with which a table's counts sum to score minus label by bin, shape (bins, 2, cells)."""
-    return _gap_weights(table, _Pieces.of(table, bins), bins)
-
-
-def _gap_weights(table: ScoreTable, pieces: _Pieces, bins: int) -> Floats:
-    score = pieces.weights(bins, table.cells, pieces.middle)
-    ones = pieces.weights(bins, table.cells, np.ones_like(pieces.middle))
+    pieces = Pieces.of(table, bin_edges(bins))
+    score, ones = pieces.weights(pieces.middle), pieces.weights(np.ones_like(pieces.middle))
     return np.stack([score, score - ones], axis=1)
 
 
-def _square_weights(table: ScoreTable, pieces: _Pieces, bins: int) -> Floats:
-    low = pieces.weights(bins, table.cells, pieces.middle**2)
-    high = pieces.weights(bins, table.cells, (1 - pieces.middle) ** 2)
-    return np.stack([low, high], axis=1)
+def _square_weights(table: ScoreTable, bins: int) -> Floats:
+    pieces = Pieces.of(table, bin_edges(bins))
+    return np.stack([pieces.weights(pieces.middle**2), pieces.weights((1 - pieces.middle) ** 2)], axis=1)

@@ -15,9 +15,9 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.estimation.smooth_density import Groups
 from fedcalib.estimation.trees import covariance, nonnegative_leaves
-from fedcalib.types import Floats
+from fedcalib.types import Floats, Ints
 
-NEGATIVE, POSITIVE = 0, 1
+NEGATIVE, POSITIVE = LABELS = 0, 1
 DETECTION_Z: Final = 3.0  # a sum below this many standard deviations of its noise does not differ from zero clearly
 MIN_RECORDS: Final = 0.5  # less is no record at all, but for rounding
 
@@ -108,16 +108,16 @@ class ScoreTable:
     def smoothed(self, counts: Floats) -> Floats:
         """Most probable counts under smooth densities for several runs with this table's noise, (runs, 2, cells)."""
         widths = np.diff(self.edges)
-        labels = (NEGATIVE, POSITIVE)
-        return np.stack([self.groups[label].smoothed(widths, counts[:, label]) for label in labels], axis=1)
+        return np.stack([self.groups[label].smoothed(widths, counts[:, label]) for label in LABELS], axis=1)
 
     @cached_property
     def groups(self) -> tuple[Groups, Groups]:
         """Neighbouring cells in groups, for negatives and for positives."""
-        negative, positive = (
-            Groups.of([level[label] for level in self.noise], self.arity, self.cells) for label in (NEGATIVE, POSITIVE)
-        )
+        negative, positive = (Groups.of(self._noise_of(label), self.arity, self.cells) for label in LABELS)
         return negative, positive
+
+    def _noise_of(self, label: int) -> list[Floats]:
+        return [level[label] for level in self.noise]
 
     @cached_property
     def totals(self) -> Floats:
@@ -129,7 +129,7 @@ class ScoreTable:
     def total_deviations(self) -> Floats:
         """Noise standard deviations of the two totals and of the number of records, shape (3,)."""
         ones = np.ones((1, self.cells))
-        weights = np.stack([_on(NEGATIVE, ones), _on(POSITIVE, ones), np.ones((1, 2, self.cells))])[:, 0]
+        weights = np.stack([only(NEGATIVE, ones), only(POSITIVE, ones), np.ones((1, 2, self.cells))])[:, 0]
         return np.sqrt(np.maximum(np.diag(self.covariance(weights)), 0.0))
 
     @property
@@ -141,10 +141,7 @@ class ScoreTable:
         """Noise covariance of weighted sums of the counts; weights are (sums, 2, cells)."""
         if self.exact:
             return np.zeros((len(weights), len(weights)))
-        parts = [
-            covariance(weights[:, label], [level[label] for level in self.noise], self.arity)
-            for label in (NEGATIVE, POSITIVE)
-        ]
+        parts = [covariance(weights[:, label], self._noise_of(label), self.arity) for label in LABELS]
         return parts[0] + parts[1]
 
     def variance(self, weights: Floats) -> Floats:
@@ -155,7 +152,8 @@ class ScoreTable:
         return np.concatenate([np.diag(self.covariance(weights[start : start + 64])) for start in steps])
 
 
-def _on(label: int, weights: Floats) -> Floats:
+def only(label: int, weights: Floats) -> Floats:
+    """Weights of one label's cells, (sums, cells), with zeros for the other label, shape (sums, 2, cells)."""
     both = np.zeros((len(weights), 2, weights.shape[-1]))
     both[:, label] = weights
     return both
@@ -199,6 +197,37 @@ def _capped(inner: Floats, buckets: int) -> Floats:
 
 @final
 @dataclass(frozen=True, eq=False)
+class Pieces:
+    """The pieces between any two neighbouring edges of a table's cells or of bins."""
+
+    cells: int
+    bins: int
+    cell: Ints
+    bin: Ints
+    fraction: Floats  # of its cell
+    middle: Floats
+
+    @classmethod
+    def of(cls, table: ScoreTable, edges: Floats) -> Pieces:
+        cuts = np.unique(np.concatenate([table.edges, edges]))
+        middle = (cuts[:-1] + cuts[1:]) / 2
+        cell = np.searchsorted(table.edges, middle, side="right") - 1
+        fraction = np.diff(cuts) / np.diff(table.edges)[cell]
+        bins = np.searchsorted(edges, middle, side="right") - 1
+        return cls(table.cells, len(edges) - 1, cell, bins, fraction, middle)
+
+    def sums(self, values: Floats) -> Floats:
+        """One value per piece, summed by bin, shape (bins,)."""
+        return np.bincount(self.bin, values, minlength=self.bins).astype(np.float64)
+
+    def weights(self, values: Floats) -> Floats:
+        """One value per piece, summed by bin and cell with the pieces' fractions as weights, shape (bins, cells)."""
+        flat = np.bincount(self.bin * self.cells + self.cell, self.fraction * values, self.bins * self.cells)
+        return flat.astype(np.float64).reshape(self.bins, self.cells)
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Buckets:
     """Negatives and positives between edges; where an edge cuts a cell, its records are divided by width."""
 
@@ -212,20 +241,13 @@ class Buckets:
     def of(cls, table: ScoreTable, inner: tuple[float, ...]) -> Buckets:
         """Sums of a table's counts between the given inner edges."""
         edges = np.concatenate([[0.0], inner, [1.0]])
-        cuts = np.unique(np.concatenate([table.edges, edges]))
-        middle = (cuts[:-1] + cuts[1:]) / 2
-        cell = np.searchsorted(table.edges, middle, side="right") - 1
-        bucket = np.searchsorted(edges, middle, side="right") - 1
-        fraction = np.diff(cuts) / np.diff(table.edges)[cell]  # of its cell
-        count = len(edges) - 1
-        counts = [
-            np.bincount(bucket, fraction * label[cell], minlength=count).astype(np.float64) for label in table.counts
-        ]
-        totals = table.nonnegative.sum(axis=0)[cell]
-        records = np.bincount(bucket, fraction * totals, minlength=count)
-        scores = np.bincount(bucket, middle * fraction * totals, minlength=count)
+        pieces = Pieces.of(table, edges)
+        counts = [pieces.sums(pieces.fraction * label[pieces.cell]) for label in table.counts]
+        totals = table.nonnegative.sum(axis=0)[pieces.cell]
+        records = pieces.sums(pieces.fraction * totals)
+        scores = pieces.sums(pieces.middle * pieces.fraction * totals)
         mean = np.divide(scores, records, out=(edges[:-1] + edges[1:]) / 2, where=records > 0)
-        noise = np.zeros((2, count)) if table.exact else _noise(table, edges)
+        noise = np.zeros((2, pieces.bins)) if table.exact else _noise(table, edges)
         return cls(edges, counts[0], counts[1], noise, np.clip(mean, edges[:-1], edges[1:]))
 
     @classmethod
