@@ -18,6 +18,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.randomness import polya, samplers
 from fedcalib.types import Bools, Floats, Ints, Words
 
 Size: TypeAlias = int | tuple[int, ...]
@@ -100,17 +101,13 @@ class Randomness(ABC):
 
     def bernoulli(self, rate: Rate, size: Size) -> Bools:
         """Draw booleans that are true with probability `rate`."""
-        from fedcalib.randomness.samplers import tosses
-
-        return tosses(self.words, rate.numerator, _count(size)).reshape(size)
+        return samplers.tosses(self.words, rate.numerator, _count(size)).reshape(size)
 
     def integers(self, high: int, size: Size) -> Ints:
         """Draw integers uniform from 0 to just below `high`, without the bias of a plain remainder."""
-        from fedcalib.randomness.samplers import MAX_BOUND, below
-
-        if not 0 < high <= MAX_BOUND:
+        if not 0 < high <= samplers.MAX_BOUND:
             raise InputError(f"Expected a bound from 1 to 2^62, found {high}.")
-        return below(self.words, high, _count(size)).astype(np.int64).reshape(size)
+        return samplers.below(self.words, high, _count(size)).astype(np.int64).reshape(size)
 
 
 @final
@@ -145,32 +142,23 @@ class Secure(Randomness):
         return np.random.default_rng()
 
     def discrete_laplace(self, scale: Real, size: Size) -> Ints:
-        from fedcalib.randomness.samplers import laplace
-
-        return laplace(_positive(scale, "noise scale"), _count(size)).reshape(size)
+        return samplers.laplace(_positive(scale, "noise scale"), _count(size)).reshape(size)
 
     def discrete_gaussian(self, sigma: Real, size: Size) -> Ints:
-        from fedcalib.randomness.samplers import gaussian
-
-        return gaussian(_positive(sigma, "noise width"), _count(size)).reshape(size)
+        return samplers.gaussian(_positive(sigma, "noise width"), _count(size)).reshape(size)
 
     def polya(self, r: Real, scale: Real, size: Size) -> Ints:
         """Draw whole units of shape with OpenDP, which is faster, and the fractional rest as a Polya share."""
-        from fedcalib.randomness.polya import shares
-        from fedcalib.randomness.samplers import laplace
-
         whole, rest = divmod(_positive(r, "shape"), 1)
         scale, count = _positive(scale, "noise scale"), _count(size)
-        noise = shares(self.words, rest, scale, count)
+        noise = polya.shares(self.words, rest, scale, count)
         for _ in range(int(whole)):
-            noise += laplace(scale, count)
+            noise += samplers.laplace(scale, count)
         return noise.reshape(size)
 
     def binomial(self, trials: int | Ints, rate: Rate, size: Size) -> Ints:
-        from fedcalib.randomness.samplers import heads
-
         each = np.broadcast_to(np.asarray(trials, dtype=np.int64), size)
-        return heads(self.words, rate.numerator, each.ravel()).reshape(size)
+        return samplers.heads(self.words, rate.numerator, each.ravel()).reshape(size)
 
 
 @final
