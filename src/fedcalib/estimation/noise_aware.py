@@ -255,10 +255,8 @@ def fit_noisy_counts(
     # the mode has weighed the labels against the prior as if counts were exact; noise adds to the variance of the
     # gradient, so the labels deserve less weight
     weight = hessian @ np.linalg.pinv(hessian + gradient_noise)
-    shrunken: Floats = start + np.linalg.solve(
-        weight @ hessian + prior, weight @ ((hessian + prior) @ (weights - start))
-    )
-    return shrunken
+    pull = weight @ ((hessian + prior) @ (weights - start))
+    return np.asarray(start + np.linalg.solve(weight @ hessian + prior, pull))
 
 
 def _hessian_beyond_noise(x: Floats, curvature: Floats, variance: Floats) -> Floats:

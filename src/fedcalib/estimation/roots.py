@@ -149,10 +149,8 @@ def posterior_root(places: Floats, polynomial: Polynomial, variance: float, log_
     basis = np.vander(_POSTERIOR_GRID, degree + 1, increasing=True)
     derivative = np.zeros_like(basis)
     derivative[:, 1:] = basis[:, :-1] * np.arange(1, degree + 1)
-    value_variance, covariance, slope_variance = (
-        np.einsum("ij,jk,ik->i", a, inverse, b)
-        for a, b in ((basis, basis), (derivative, basis), (derivative, derivative))
-    )
+    pairs = (basis, basis), (derivative, basis), (derivative, derivative)
+    value_variance, covariance, slope_variance = (np.einsum("ij,jk,ik->i", a, inverse, b) for a, b in pairs)
     coefficients = np.asarray(polynomial.coef, dtype=np.float64)
     value, slope = basis @ coefficients, derivative @ coefficients
     slope_at_zero = slope - covariance / value_variance * value  # the slope's mean, given that the value is zero

@@ -44,10 +44,7 @@ def variances_at_fit(leaves: Floats, levels: Sequence[Floats], variances: Sequen
     fitted = [leaves]
     for _ in levels[:-1]:
         fitted.append(_summed(fitted[-1], arity))
-    return [
-        _interpolated(sums, level, variance)
-        for sums, level, variance in zip(reversed(fitted), levels, variances, strict=True)
-    ]
+    return [_interpolated(*parts) for parts in zip(reversed(fitted), levels, variances, strict=True)]
 
 
 def _interpolated(fitted: Floats, counts: Floats, variances: Floats) -> Floats:

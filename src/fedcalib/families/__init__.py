@@ -46,9 +46,7 @@ class Family(ABC):
 
     def derivatives(self, parameters: Floats, logits: Floats, labels: Ints) -> Derivatives:
         """Each record's loss and its first two derivatives; only for families of two parameters per class."""
-        raise InputError(
-            f"Expected a family that sums of gradients can train, found {type(self).__name__}; train it by local fits."
-        )
+        raise InputError(f"Expected a family that gradients can train, found {type(self).__name__}; use local fits.")
 
     def record_losses(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[Floats, Floats]:
         """Losses, shape (n,), and gradients, shape (n, size), of records that each have parameters of their own."""
@@ -204,7 +202,8 @@ class SoftmaxDerivatives(Derivatives):
         return product
 
     def cross_squares(self) -> Floats:
-        return _cross_products(self.probs**2 * (1 + self.covariate**2))
+        values = self.probs**2 * (1 + self.covariate**2)
+        return np.asarray(np.einsum("ij,ij->j", np.cumsum(values, axis=0)[:-1], values[1:]))
 
 
 @final
@@ -248,9 +247,3 @@ class GapDerivatives(Derivatives):
         lower = np.square(1 - self.above_ranked) * self.squares_ranked
         squares: Floats = np.einsum("ij,ij->j", upper, lower[1:])
         return squares
-
-
-def _cross_products(values: Floats) -> Floats:
-    """The sum of products of each two different rows, shape (n,)."""
-    products: Floats = np.einsum("ij,ij->j", np.cumsum(values, axis=0)[:-1], values[1:])
-    return products

@@ -16,6 +16,7 @@ import numpy as np
 from fedcalib.types import Floats, Ints
 
 Loss = Callable[[Floats, Floats, Ints], tuple[float, Floats]]  # parameters, logits, labels: loss and gradient
+SmoothFunction = Callable[[Floats], tuple[float, Floats]]  # parameters: value and gradient
 Hessian = Callable[[Floats, Floats, Ints], Floats]  # of the same
 # parameters per record (n, size), logits and labels: losses (n,) and gradients (n, size)
 RecordLosses = Callable[[Floats, Floats, Ints], tuple[Floats, Floats]]
@@ -63,11 +64,7 @@ def fit_by_newton(
 
 
 def _line_search(
-    objective: Callable[[Floats], tuple[float, Floats]],
-    place: Floats,
-    value: float,
-    gradient: Floats,
-    direction: Floats,
+    objective: SmoothFunction, place: Floats, value: float, gradient: Floats, direction: Floats
 ) -> tuple[float, Floats, Floats]:
     """Halve a step until the loss falls enough; where it never does, stay."""
     promise, size = float(gradient @ direction), 1.0

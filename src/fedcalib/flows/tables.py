@@ -3,9 +3,8 @@
 For several classes: `label_histograms` sums label histograms, and a `Weighting` decides how far a binning method trusts
 its own steps, against overfitting and noise.
 
-For two classes: `score_table` requests a tree of scores and fits its leaves; `quantile_edges` and `recounted` find
-equi-depth buckets and count them with the rest of the budget. A `ScoreCalibration` is a calibrator that is fitted to
-such a table.
+For two classes: `score_table` requests a tree of scores and fits its leaves; `recounted` finds equi-depth buckets and
+counts them with the rest of the budget. A `ScoreCalibration` is a calibrator that is fitted to such a table.
 """
 
 from __future__ import annotations
@@ -48,12 +47,8 @@ class LabelHistograms:
     def merged(self, bins: int) -> LabelHistograms:
         """Neighbouring bins summed into fewer, wider ones; noise adds up with them, and nothing is clipped before."""
         wider = self.bins // bins
-        return LabelHistograms(
-            self.positives.reshape(len(self.positives), bins, wider).sum(axis=2),
-            self.negatives.reshape(len(self.negatives), bins, wider).sum(axis=2),
-            self.variance * wider,
-            self.seen,
-        )
+        counts = np.stack([self.positives, self.negatives]).reshape(2, -1, bins, wider).sum(axis=3)
+        return LabelHistograms(counts[0], counts[1], self.variance * wider, self.seen)
 
 
 def label_histograms(schema: Schema, bins: int, rounds: int, clip: Clips, axis: Axis = EVEN) -> Flow[LabelHistograms]:
@@ -212,19 +207,14 @@ def two_classes(schema: Schema) -> None:
         raise InputError(f"Expected a binary classifier, found {schema.classes} classes; use a multiclass method.")
 
 
-def quantile_edges(tree: ScoreTree, buckets: int, *, capped: bool = True) -> Flow[tuple[float, ...]]:
-    """The inner edges of equi-depth buckets, fewer than 2 x buckets of them."""
-    table = yield from score_table(tree)
-    return even_edges(table, buckets, capped=capped)
-
-
 def recounted(tree: ScoreTree, buckets: int, recount: float) -> Flow[ScoreTable]:
     """Find equi-depth buckets with a tree, then count them again with a fraction `recount` of the budget.
 
     A direct count of few buckets carries less noise than a difference of prefixes of the tree, but the edges have to be
     paid for.
     """
-    edges = yield from quantile_edges(replace(tree, share=tree.share * (1 - recount)), buckets)
+    table = yield from score_table(replace(tree, share=tree.share * (1 - recount)))
+    edges = even_edges(table, buckets)
     answer = yield ScoreBuckets(edges, 2 * buckets, tree.share * recount)
     used = len(edges) + 1
     noise = answer.variance("buckets")[:, :used]
@@ -266,6 +256,4 @@ def chosen_buckets(buckets: int | None, table: ScoreTable) -> int:
 
 def check_buckets(buckets: int | None) -> None:
     if buckets is not None and not 1 <= buckets <= 1 << 12:
-        raise InputError(
-            f"Expected 1 to 4096 buckets, or None for as many as records and noise allow, found {buckets}."
-        )
+        raise InputError(f"Expected 1 to 4096 buckets, or None for as many as the records allow, found {buckets}.")
