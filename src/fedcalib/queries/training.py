@@ -5,6 +5,7 @@ Their vectors are long, so sums run over one client after the other and hold one
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
@@ -22,7 +23,7 @@ from fedcalib.training.posterior import LocalGaussian, PosteriorRecipe, probes
 from fedcalib.types import Array, Floats
 
 
-class LongQuery(ClientQuery):
+class LongQuery(ClientQuery, ABC):
     """A query whose vectors are long: sums run over one client after the other."""
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
