@@ -15,7 +15,7 @@ import pytest
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.errors import PlanError, TooFewClients, TranscriptError
+from fedcalib.errors import InputError, PlanError, TooFewClients, TranscriptError
 from fedcalib.loop import Progress, Runtime, Step, Total
 from fedcalib.queries.class_tables import LabelCounts
 from tests.contract.subjects import federation
@@ -233,10 +233,15 @@ def test_disjoint_cohorts_count_each_client_once() -> None:
 
 def test_poisson_participation_draws_the_rate() -> None:
     drawn = fc.Poisson(0.3)
-    shares = [drawn.members(1000, step, "run").mean() for step in range(20)]
+    secret = bytes(32)
+    shares = [drawn.members(1000, step, secret).mean() for step in range(20)]
     assert abs(np.mean(shares) - 0.3) < 0.02
-    assert (drawn.members(1000, 1, "run") == drawn.members(1000, 1, "run")).all()
-    assert (drawn.members(1000, 1, "run") != drawn.members(1000, 2, "run")).any()
+    assert (drawn.members(1000, 1, secret) == drawn.members(1000, 1, secret)).all()
+    assert (drawn.members(1000, 1, secret) != drawn.members(1000, 2, secret)).any()
+    assert (drawn.members(1000, 1, secret) != drawn.members(1000, 1, bytes([1] * 32))).any()
+    assert fc.Poisson(1.0).members(1000, 1, secret).all()
+    with pytest.raises(InputError, match="secret of at least 32 bytes"):
+        drawn.members(1000, 1, b"short")
 
 
 @pytest.mark.parametrize("drawn", [fc.Poisson(0.3), fc.Disjoint(5)], ids=repr)

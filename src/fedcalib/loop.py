@@ -9,20 +9,21 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import RunCost, Spending
-from fedcalib.cohort import Cohort, Everyone, Participation
+from fedcalib.cohort import SECRET_BYTES, Cohort, Everyone, Participation
+from fedcalib.errors import InputError
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.query import Answer, Block, Query
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.records import Schema
 from fedcalib.transcript import Transcript
-from fedcalib.types import Array
+from fedcalib.types import Array, Bools
 
 T = TypeVar("T")
 
@@ -30,7 +31,10 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True)
 class Step:
-    """One query on its way: which run and step it belongs to, and how it is to be served."""
+    """One query on its way: which run and step it belongs to, and how it is to be served.
+
+    `members` is a mask of the clients that were sampled for it; None where all take part.
+    """
 
     run: str
     index: int
@@ -40,6 +44,11 @@ class Step:
     cohort: Cohort
     participation: Participation
     randomness: Randomness
+    members: Bools | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.participation.sampled and self.members is None:
+            raise InputError("Expected the sampled clients of a step, found none; draw them from the run's secret.")
 
 
 @final
@@ -341,9 +350,12 @@ def _conduct(
         if attempt and ledger is not None and spending.epsilon is not None:
             repeat, more = cost.repeat(log.attempt_counts(len(plan.queries)), index)
             ledger.debit(name, account, more, attempt=repeat)
+        # before the query is noted as sent: a run that sent something needs the secret that it began with
+        secret = log.secret(lambda: _secret(source, name)) if participation.sampled else b""
+        members = participation.members(agreed.schema.clients, index, secret)
         log.note_sent(index, query, {"mechanism": wire.encode(mechanisms[index]), "attempt": attempt})
         noise = source.derive(name, index, attempt)
-        step = Step(name, index, attempt, query, mechanisms[index], cohort, participation, noise)
+        step = Step(name, index, attempt, query, mechanisms[index], cohort, participation, noise, members)
         total = runtime.total(step)
         value, variance = step.mechanism.decode(query, total.value, total.clients, step.randomness.derive("server"))
         clients = round(cohort.expected) if agreed.privacy.private else total.clients
@@ -365,14 +377,10 @@ def _header(agreed: Agreement[Any], source: Randomness) -> dict[str, Any]:
         "classes": agreed.schema.classes,
         "simulation": source.simulated,
     }
-    return {**header, "run": _name(header, agreed.participation, source)}
+    # secret for a release; a hash of the settings for a simulation, which can then be repeated
+    return {**header, "run": wire.fingerprint(header)[:32] if source.simulated else secrets.token_hex(16)}
 
 
-def _name(header: dict[str, Any], participation: Participation, source: Randomness) -> str:
-    """A run's name: secret for a release, a hash of the settings for a simulation, which can then be repeated."""
-    if not source.simulated:
-        return secrets.token_hex(16)
-    if participation.members(1, 0, "") is None:
-        return wire.fingerprint(header)[:32]
-    # clients are sampled by the run's name: without the seed in it, every simulation would sample the same ones
-    return wire.fingerprint({**header, "seed": source.derive("name").words(2).tolist()})[:32]
+def _secret(source: Randomness, name: str) -> bytes:
+    """A new secret to sample clients from; that of a simulation follows from its seed."""
+    return source.derive(name, "participation").words(SECRET_BYTES // 8).tobytes()

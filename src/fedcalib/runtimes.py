@@ -49,8 +49,7 @@ class InProcess(Runtime):
         return self.federation.schema
 
     def total(self, step: Step) -> Total:
-        members = step.participation.members(len(self.federation), step.index, step.run)
-        present = self.federation if members is None else self.federation.subset(members)
+        present = self.federation if step.members is None else self.federation.subset(step.members)
         if step.mechanism.modulus is not None:
             self._guard(step, present)
         return Total(step.mechanism.gather(step.query, present, step.randomness), len(present))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from io import BytesIO
@@ -55,6 +55,7 @@ class Transcript:
     path: Path | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     _lock: BinaryIO | None = field(default=None, repr=False, compare=False)
+    _secret: bytes | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(cls, path: Path | str | None) -> Transcript:
@@ -100,6 +101,32 @@ class Transcript:
                 "Use another transcript for a changed run; what this one spent stays spent."
             )
         return old
+
+    def secret(self, new: Callable[[], bytes]) -> bytes:
+        """The secret that clients are sampled from: a new one, or that of the run which continues.
+
+        It has a private file of its own beside the transcript, NAME.secret, so that a transcript can be shown to
+        others. A run that sent something goes on with its own secret only: another one would sample other clients.
+        """
+        if self._secret is None:
+            self._secret = new() if self.path is None else self._kept(_secret_file(self.path), new)
+        return self._secret
+
+    def _kept(self, place: Path, new: Callable[[], bytes]) -> bytes:
+        if place.exists():
+            return _read_secret(place)
+        if any(line["state"] == "asked" for line in self.lines):
+            raise TranscriptError(
+                f"Expected the secret of this run in {place}, found no such file. Clients were sampled from it, and "
+                "without it the run cannot continue. Put the file back, or start a new run with another transcript; "
+                "what this one spent stays spent."
+            )
+        made = new()
+        try:
+            files.write(place, made.hex().encode(), private=True)
+        except OSError as error:
+            raise _unwritable(place, error) from error
+        return made
 
     def recall(self, step: int, query: Query) -> Answer | None:
         """The recorded answer to a step, or None."""
@@ -176,6 +203,17 @@ class Transcript:
                 )
             file.write(text)
             files.sync(file)
+
+
+def _secret_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.secret")
+
+
+def _read_secret(path: Path) -> bytes:
+    try:
+        return bytes.fromhex(path.read_text(encoding="ascii"))
+    except ValueError as error:
+        raise TranscriptError(f"Expected the secret of a run in {path}, found it damaged. Put it back.") from error
 
 
 def _unwritable(path: Path, error: OSError) -> TranscriptError:

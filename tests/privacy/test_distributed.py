@@ -122,7 +122,8 @@ def test_too_few_survivors_are_refused() -> None:
     drawn = fc.Poisson(0.2)
     cohort = fc.cohort.Cohort(10, 1.0, 9)
     chosen = fc.DistributedDP(1.0).mechanism(query, fc.method.Plan((query,)), cohort, fc.Everyone())
-    step = Step("run", 0, 0, query, chosen, cohort, drawn, fc.Simulated(0))
+    few = drawn.members(10, 0, bytes(32))
+    step = Step("run", 0, 0, query, chosen, cohort, drawn, fc.Simulated(0), few)
     with pytest.raises(TooFewClients, match="at least 9 clients"):
         runtime.total(step)
 

@@ -220,7 +220,7 @@ def test_poisson_participation_divides_by_the_expected_cohort():
     assert clients == 500  # a quarter of 2000, whoever came
     noise = accounting.multiplier_for(1.0, 1e-5, 1, 0.25)
     assert abs(total - 500) < 6 * sqrt(500 * 0.75 + noise**2)
-    assert "readers of the result" in run.privacy.statement and "never against the server" in run.privacy.statement
+    assert "readers of the result" in run.privacy.statement and "does not hold against" in run.privacy.statement
     assert run.privacy.adjacency == "add/remove" and run.privacy.unit == "client"
 
 

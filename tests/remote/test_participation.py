@@ -24,9 +24,9 @@ def test_only_those_who_were_drawn_are_asked(participation: fc.Poisson | fc.Disj
         fc.FedBin(rounds=2, weighting=fc.methods.Weighted()) if isinstance(participation, fc.Disjoint) else fc.FedBin()
     )
     result = fc.run(method, runtime, fc.SecAgg(), participation=participation)
-    run = result.transcript.lines[0]["run"]
+    secret = result.transcript.secret(bytes)  # the one that was drawn from
     steps = len(result.plan.queries)
-    drawn = [participation.members(12, step, run) for step in range(steps)]
+    drawn = [participation.members(12, step, secret) for step in range(steps)]
     asked = [site for site, action in meddler.received if action == "ask"]
     expected = [f"site-{k:02d}" for mask in drawn for k in np.flatnonzero(mask)]
     assert sorted(asked) == sorted(expected)

@@ -326,7 +326,7 @@ class _ScoredRuns:
 
     def _members(self, step: Step) -> Bools | None:
         """Clients of a step; where sampling hides the client that differs, it is counted as one of them."""
-        members = step.participation.members(len(self.present), step.index, step.run)
+        members = step.members
         return members if members is None or step.cohort.rate == 1 else members | self._differing
 
     @cached_property

@@ -89,7 +89,8 @@ class UserGaussian(Privacy):
     """Each client with all its records is hidden by discrete Gaussian noise that the aggregator adds.
 
     Before anything leaves, a client clips its sum to public L2 norms. With Poisson participation the noise is sized
-    for a secret sample, which protects against readers of the result and never against the server that samples.
+    for a secret sample, which protects against readers of the result and never against the server that samples. The
+    secret is in a private file beside the transcript, and nowhere else.
 
     Parameters
     ----------
@@ -184,9 +185,12 @@ class UserGaussian(Privacy):
             total = self._information(plan, cohort, participation)
             known = accounting.epsilon([SampledGaussian(1 / sqrt(total))], self.delta)
             return (
-                f" Each client is in a step with probability {cohort.rate:g}. The epsilon assumes that the sample is "
-                "secret, so it holds against readers of the result and never against the server that samples: against "
-                f"whoever knows the sample, epsilon = {known:.3g}."
+                f" Each client is in a step with probability {cohort.rate:g}. This epsilon assumes that the sample is "
+                "secret: it holds against readers of the result, the ledger and the transcript, and against clients "
+                "that know only whether they took part themselves. It does not hold against whoever knows the sample: "
+                "the server and its operators, a site that is sent queries for several clients, whoever sees who is "
+                "sent a query, and whoever can read the file of the run's secret beside the transcript. Against "
+                f"them, epsilon = {known:.3g}."
             )
         if len(plan.queries) > 1 and participation.appearances(len(plan.queries)) == 1:
             return " Each client takes part in one of the steps only and counts once; no amplification by sampling."

@@ -94,10 +94,9 @@ class Remote(Runtime):
 
     def _questions(self, step: Step) -> dict[str, Question]:
         """The message to each site that takes part, for those of its clients that do."""
-        sampled = step.participation.members(self.schema.clients, step.index, step.run)
         questions = {}
         for site, info in self.connections.sites.items():
-            mask = None if sampled is None else sampled[info.first : info.first + info.clients]
+            mask = None if step.members is None else step.members[info.first : info.first + info.clients]
             if mask is not None and not mask.any():
                 continue
             members = () if mask is None or mask.all() else tuple(int(one) for one in np.flatnonzero(mask))

@@ -135,9 +135,8 @@ class SecureSums:
 
     def _plan(self, step: Step) -> SetupPlan:
         """A plan with the current step and, where everybody takes part in every step, all that follow it."""
-        sampled = step.participation.members(self.connections.clients, step.index, step.run)
         pairs = list(zip(self.outline.queries, self.outline.mechanisms, strict=True))
-        later = range(step.index + 1, len(pairs) if sampled is None else 0)
+        later = range(step.index + 1, 0 if step.participation.sampled else len(pairs))
         slots = [Slot(step.index, step.attempt, step.mechanism.width(step.query))]
         for index in later:
             query, mechanism = pairs[index]
