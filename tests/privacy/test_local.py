@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import exp, log, sqrt
 
@@ -28,6 +29,19 @@ def same_law(one, other):
 
 
 EPSILONS = st.floats(1e-3, 20.0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 3.0, 8.0, 15.0, 22.0, 30.0, 50.0])
+def test_p11_no_report_is_likelier_than_epsilon_allows(epsilon):
+    """Finding p11: ratios of probabilities as exact fractions, against e^epsilon to sixty digits."""
+    flips = [Unary(epsilon).rate.value, FlippedSign(epsilon).rate.value]
+    ratios = [(1 - q) / q for q in flips]
+    for symbols in (1, 2, 5, 100, 10**6):
+        replaced = RandomSymbol(epsilon).rate(symbols).value
+        ratios.append((1 - replaced) * (symbols + 1) / replaced + 1)
+    with localcontext(prec=60):
+        most = Decimal(epsilon).exp()
+        assert all(Decimal(ratio.numerator) / Decimal(ratio.denominator) <= most for ratio in ratios)
 
 
 @given(EPSILONS)

@@ -161,7 +161,7 @@ class TestDecay:
         assert decay.inverse == 1 / alpha
         assert max(decay.fraction.denominator, decay.inverse.denominator) < 1 << 63
 
-    @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), Fraction((1 << 48) + 1)])
+    @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), Fraction((1 << 50) + 1)])
     def test_scales_out_of_range(self, scale: Fraction) -> None:
         with pytest.raises(InputError, match="noise scale"):
             polya._Decay.of(scale)

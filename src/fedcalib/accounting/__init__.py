@@ -10,16 +10,20 @@ Polya shares of which some are missing, and sums of discrete Gaussian shares.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import exp, expm1, inf, isfinite, log, log1p, pi, sqrt
 from typing import Final
 
 import numpy as np
 
 from fedcalib.accounting.events import Composed, Concentrated, Event, Parallel, Pure, Repeated, SampledGaussian, require
+from fedcalib.errors import InputError
 from fedcalib.numeric import bisected
 from fedcalib.types import Ints
 
 _QUADRATURE_STEP: Final = 0.125  # of the trapezoidal rule; its error falls like e^(-pi^2/step)
+_MAX_TERMS: Final = 1 << 20  # of a sum over shares that are added one by one
+_MAX_FACTOR: Final = 2.0**120  # of noise; a budget that it does not meet is met by none
 _QUADRATURE_LIMIT: Final = 40.0  # where e^-limit is below the last bit of a float
 
 
@@ -50,6 +54,7 @@ def _peak_ratio(b: float, a: float, distance: int) -> float:
     return a * distance + _log_integral(b, a, 0) - _log_integral(b, a, distance)
 
 
+@lru_cache(maxsize=4096)
 def _log_integral(b: float, a: float, d: int) -> float:
     """The logarithm of the integral of t^(b+d-1) (1-t)^(-b) (1 - e^(-2a) t)^(-b) from 0 to 1, for b below 1.
 
@@ -90,8 +95,11 @@ def distributed_gaussian_rho(l1: float, l2: float, sigma_share: float, shares: i
 
 
 def _correction(sigma: float, shares: int) -> float:
-    k = np.arange(1, shares)
-    return float(10 * np.exp(-2 * (pi * sigma) ** 2 * k / (k + 1)).sum())
+    """Add the terms up; past the first thousands, count each like the largest of the rest."""
+    first = min(shares, _MAX_TERMS)
+    k = np.arange(1, first + 1)
+    terms = np.exp(-2 * (pi * sigma) ** 2 * k / (k + 1))
+    return float(10 * (terms[: first - 1].sum() + (shares - first) * terms[-1]))
 
 
 def distributed_gaussian_sigma(rho: float, l1: float, l2: float, shares: int, dimension: int) -> float:
@@ -123,6 +131,11 @@ def least_noise(cost: Callable[[float], float], budget: float, start: float = 1.
     high = max(start, floor)
     while cost(high) > budget:
         high *= 2
+        if high > _MAX_FACTOR:
+            raise InputError(
+                f"Expected a budget that some noise can meet, found {budget:g}. Raise epsilon or delta, or let every "
+                "client take part: for sampled clients the accounting has no epsilon below about ln(1/delta)/2000."
+            )
     low = max(high / 2, floor)
     while low > floor and cost(low) <= budget:
         low, high = max(low / 2, floor), low
@@ -159,6 +172,7 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
     return min(pure + _converted(Composed(rest), delta), _converted(Composed(parts), delta))
 
 
+@lru_cache(maxsize=256)
 def rho_for(epsilon: float, delta: float) -> float:
     """The largest rho whose zero-concentrated differential privacy implies (epsilon, delta)."""
     _check_budget(epsilon, delta)

@@ -8,13 +8,14 @@ arithmetic and the clipping that several of them share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from fedcalib.accounting.events import Event
 from fedcalib.accounting.spending import Adjacency, Spending
 from fedcalib.cohort import Cohort, Participation
+from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Method, Plan
 from fedcalib.query import Query, Unit
@@ -23,6 +24,11 @@ from fedcalib.records import Records
 from fedcalib.types import Array, Floats
 
 T = TypeVar("T")
+
+MIN_EPSILON: Final = 1e-9
+MAX_EPSILON: Final = 1e6  # far beyond any protection
+MIN_DELTA: Final = 1e-100
+MAX_DELTA: Final = 0.1  # a release that reveals one unit in ten meets it
 
 
 class Mechanism(ABC):
@@ -113,6 +119,23 @@ class Privacy(ABC):
     def adapt(self, method: Method[T]) -> Method[T]:
         """The method, adapted to this model's budget before anything is planned."""
         return method if self.budget is None else method.with_budget(self.budget)
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that is not a privacy loss, or for which noise cannot be drawn."""
+    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+        raise InputError(
+            f"Expected epsilon above 0 (from {MIN_EPSILON:g} to {MAX_EPSILON:g}), found {epsilon}; 0.1 to 10 is usual."
+        )
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a delta that is no small probability."""
+    if not MIN_DELTA <= delta <= MAX_DELTA:
+        raise InputError(
+            f"Expected delta above 0 (from {MIN_DELTA:g} to {MAX_DELTA:g}), found {delta}; 1e-5, or less than one over "
+            "the number of units, is usual."
+        )
 
 
 def protected(unit: Unit) -> str:

@@ -12,11 +12,20 @@ from fedcalib.accounting import discrete_laplace_variance, distributed_gaussian_
 from fedcalib.accounting.events import Concentrated, Event, Pure
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Cohort, Participation
-from fedcalib.errors import InputError, RefusedError
+from fedcalib.errors import RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, protected
-from fedcalib.privacy.ring import RingMechanism, check_positive, grid, grid_total, noise_by_block, unwrap, wrap
+from fedcalib.privacy import Mechanism, Privacy, check_delta, check_epsilon, protected
+from fedcalib.privacy.ring import (
+    RingMechanism,
+    check_noise,
+    check_positive,
+    grid,
+    grid_total,
+    noise_by_block,
+    unwrap,
+    wrap,
+)
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Array, Floats
@@ -42,7 +51,8 @@ class PolyaShares(RingMechanism):
     floor: int
 
     def __post_init__(self) -> None:
-        check_positive(self.scales, self.widths)
+        check_positive(self.scales)
+        check_noise(self.widths, self.floor)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         """The sum of n shares has the distribution of one share of n times the shape."""
@@ -82,7 +92,8 @@ class GaussianShares(RingMechanism):
     floor: int
 
     def __post_init__(self) -> None:
-        check_positive(self.scales, self.sigmas)
+        check_positive(self.scales)
+        check_noise(self.sigmas, self.floor)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         factor, stream = sqrt(len(federation)), randomness.derive("noise")
@@ -114,7 +125,7 @@ class DistributedDP(Privacy):
     Parameters
     ----------
     epsilon
-        The privacy loss of a whole run.
+        The privacy loss of a whole run, from 1e-9 to 1e6.
     delta
         0 for pure epsilon, or a small probability such as 1e-6.
 
@@ -131,10 +142,9 @@ class DistributedDP(Privacy):
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < float("inf"):
-            raise InputError(f"Expected epsilon above 0, found {self.epsilon}.")
-        if not 0 <= self.delta < 1:
-            raise InputError(f"Expected delta from 0 to below 1, found {self.delta}.")
+        check_epsilon(self.epsilon)
+        if self.delta != 0:
+            check_delta(self.delta)
 
     @property
     def budget(self) -> Budget:

@@ -183,7 +183,9 @@ class LocalDP(Privacy):
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= _MAX_EPSILON:
-            raise InputError(f"Expected epsilon above 0 and at most {_MAX_EPSILON:g}, found {self.epsilon}.")
+            raise InputError(
+                f"Expected epsilon above 0 and at most {_MAX_EPSILON:g}, found {self.epsilon}; 1 to 8 is usual."
+            )
 
     @property
     def budget(self) -> Budget:

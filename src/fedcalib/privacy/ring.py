@@ -9,17 +9,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import groupby
-from math import ceil, inf, log2
+from math import ceil, log2
 from operator import itemgetter
 from typing import Final
 
 import numpy as np
 
+from fedcalib.cohort import MAX_CLIENTS
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.privacy import Mechanism
 from fedcalib.query import Block, ClientTerms, Query, finite
-from fedcalib.randomness import Randomness
+from fedcalib.randomness import MAX_NOISE, Randomness
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints, Words
 
@@ -44,10 +45,29 @@ class RingMechanism(Mechanism):
 
 
 def check_positive(*settings: Mapping[str, float]) -> None:
-    """Refuse scales and widths that are not above 0: a negative one would count as a negative privacy loss."""
-    for name, number in (item for setting in settings for item in setting.items()):
-        if not 0 < number < inf:
-            raise InputError(f"Expected scales and noise widths above 0, found {number} for the block '{name}'.")
+    """Refuse scales and clips that are not above 0, which would count as a negative loss, or beyond the ring."""
+    for name, number in (item for setting in settings for item in _by_block(setting).items()):
+        if not 0 < number <= MAX_SUM:
+            raise InputError(f"Expected scales and clips above 0, up to 2^62, found {number} for the block '{name}'.")
+
+
+def check_noise(widths: Mapping[str, float], floor: int = 1) -> None:
+    """Refuse noise that is not above 0 or that a sampler cannot draw, and a floor of shares that no cohort has."""
+    for name, width in _by_block(widths).items():
+        if not 0 < width < MAX_NOISE:
+            raise InputError(
+                f"Expected noise above 0 and below 2^50 grid steps for the block '{name}', found {width}. "
+                "Raise epsilon, or send fewer queries."
+            )
+    if not 1 <= floor <= MAX_CLIENTS:
+        raise InputError(f"Expected noise of 1 to 2^30 shares, found {floor}; choose a smaller cohort.")
+
+
+def _by_block(setting: Mapping[str, float]) -> Mapping[str, float]:
+    """Refuse what a message may hold instead of one number per block."""
+    if not isinstance(setting, Mapping):
+        raise InputError(f"Expected one number per block, found {type(setting).__name__}.")
+    return setting
 
 
 def grid(block: Block) -> float:

@@ -15,7 +15,7 @@ from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Plan
 from fedcalib.privacy import Mechanism, Privacy
-from fedcalib.privacy.ring import RingMechanism, grid_total, unwrap, wrap
+from fedcalib.privacy.ring import RingMechanism, check_positive, grid_total, unwrap, wrap
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Array, Floats
@@ -31,6 +31,9 @@ class FixedPoint(RingMechanism):
     renewed = False
 
     scales: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        check_positive(self.scales)
 
     def width(self, query: Query) -> int:
         return query.sufficient.size
@@ -71,7 +74,7 @@ class SecAgg(Privacy):
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 40:
-            raise InputError(f"Expected 1 to 40 bits after the point, found {self.bits}.")
+            raise InputError(f"Expected 1 to 40 bits after the point, found {self.bits}; 24 is usual.")
 
     @property
     def budget(self) -> None:

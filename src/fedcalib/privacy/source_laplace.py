@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import final
 
 from fedcalib.accounting import discrete_laplace_variance
 from fedcalib.accounting.events import Event, Pure
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Cohort, Participation
-from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, protected
-from fedcalib.privacy.ring import check_positive, grid, grid_total, noise_by_block
+from fedcalib.privacy import Mechanism, Privacy, check_epsilon, protected
+from fedcalib.privacy.ring import check_noise, check_positive, grid, grid_total, noise_by_block
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
@@ -39,7 +37,8 @@ class LaplaceTerms(Mechanism):
     widths: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        check_positive(self.scales, self.widths)
+        check_positive(self.scales)
+        check_noise(self.widths)
 
     @property
     def modulus(self) -> int | None:
@@ -78,7 +77,7 @@ class SourceLaplace(Privacy):
     Parameters
     ----------
     epsilon
-        The privacy loss of a whole run.
+        The privacy loss of a whole run, from 1e-9 to 1e6.
 
     Examples
     --------
@@ -92,8 +91,7 @@ class SourceLaplace(Privacy):
     epsilon: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < inf:
-            raise InputError(f"Expected epsilon above 0, found {self.epsilon}.")
+        check_epsilon(self.epsilon)
 
     @property
     def budget(self) -> Budget:

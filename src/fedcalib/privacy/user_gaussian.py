@@ -19,8 +19,17 @@ from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, protected
-from fedcalib.privacy.ring import RingMechanism, check_positive, clipped, noise_by_block, unwrap, wrap
+from fedcalib.privacy import Mechanism, Privacy, check_delta, check_epsilon, protected
+from fedcalib.privacy.ring import (
+    MAX_SUM,
+    RingMechanism,
+    check_noise,
+    check_positive,
+    clipped,
+    noise_by_block,
+    unwrap,
+    wrap,
+)
 from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Array, Floats, Ints
@@ -50,7 +59,8 @@ class ClippedGaussian(RingMechanism):
     separate: bool = False
 
     def __post_init__(self) -> None:
-        check_positive(self.clips, self.scales, self.sigmas)
+        check_positive(self.clips, self.scales)
+        check_noise(self.sigmas)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
         total = np.zeros(query.size, dtype=np.int64)
@@ -95,7 +105,7 @@ class UserGaussian(Privacy):
     Parameters
     ----------
     epsilon, delta
-        The privacy loss of a whole run.
+        The privacy loss of a whole run: epsilon from 1e-9 to 1e6, delta from 1e-100 to 0.1.
     clip
         The public L2 norms: by the name of the block, or one number: how many records' worth a client may add, so that
         a block's norm is that many times its bound for one record. None takes the query's own clips.
@@ -118,13 +128,11 @@ class UserGaussian(Privacy):
     separate: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < inf:
-            raise InputError(f"Expected epsilon above 0, found {self.epsilon}.")
-        if not 0 < self.delta < 1:
-            raise InputError(f"Expected delta above 0 and below 1, found {self.delta}; 1e-5 is usual.")
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
         given = self.clip.values() if isinstance(self.clip, Mapping) else [] if self.clip is None else [self.clip]
-        if not all(0 < clip < inf for clip in given):
-            raise InputError(f"Expected clips above 0, found {self.clip}.")
+        if not all(0 < clip <= MAX_SUM for clip in given):
+            raise InputError(f"Expected clips above 0, up to 2^62, found {self.clip}; 10 is ten records' worth.")
 
     @property
     def budget(self) -> Budget:

@@ -24,6 +24,7 @@ from fedcalib.types import Bools, Floats, Ints, Words
 Size: TypeAlias = int | tuple[int, ...]
 Real: TypeAlias = Fraction | float
 
+MAX_NOISE: Final = 1 << 50  # grid steps: draws beyond 64 bits then have a probability below e^-8000
 _MAX_TABLE_SIGMA: Final = 1024.0  # widest discrete Gaussian that a simulation draws from a table
 
 
@@ -142,15 +143,15 @@ class Secure(Randomness):
         return np.random.default_rng()
 
     def discrete_laplace(self, scale: Real, size: Size) -> Ints:
-        return samplers.laplace(_positive(scale, "noise scale"), _count(size)).reshape(size)
+        return samplers.laplace(_noise(scale), _count(size)).reshape(size)
 
     def discrete_gaussian(self, sigma: Real, size: Size) -> Ints:
-        return samplers.gaussian(_positive(sigma, "noise width"), _count(size)).reshape(size)
+        return samplers.gaussian(_noise(sigma), _count(size)).reshape(size)
 
     def polya(self, r: Real, scale: Real, size: Size) -> Ints:
         """Draw whole units of shape with OpenDP, which is faster, and the fractional rest as a Polya share."""
         whole, rest = divmod(_positive(r, "shape"), 1)
-        scale, count = _positive(scale, "noise scale"), _count(size)
+        scale, count = _noise(scale), _count(size)
         noise = polya.shares(self.words, rest, scale, count)
         for _ in range(int(whole)):
             noise += samplers.laplace(scale, count)
@@ -212,13 +213,13 @@ class Simulated(Randomness):
 
     def discrete_laplace(self, scale: Real, size: Size) -> Ints:
         """Draw the difference of two geometric variables."""
-        success = -expm1(-1 / float(_positive(scale, "noise scale")))
+        success = -expm1(-1 / float(_noise(scale)))
         first, second = self.generator().geometric(success, (2, *_shape(size)))
         return np.asarray(first - second, dtype=np.int64)
 
     def discrete_gaussian(self, sigma: Real, size: Size) -> Ints:
         """Draw from a table, or round a normal variable where that changes no probability by more than one in 10^7."""
-        width = float(_positive(sigma, "noise width"))
+        width = float(_noise(sigma))
         if width > _MAX_TABLE_SIGMA:
             return np.rint(self.generator().normal(0, sqrt(width**2 - 1 / 12), size)).astype(np.int64)
         cumulative = _gaussian_table(width)
@@ -227,7 +228,7 @@ class Simulated(Randomness):
 
     def polya(self, r: Real, scale: Real, size: Size) -> Ints:
         """Draw two Poisson variables whose means are gamma variables."""
-        a = 1 / float(_positive(scale, "noise scale"))
+        a = 1 / float(_noise(scale))
         means = self.generator().gamma(float(_positive(r, "shape")), exp(-a) / -expm1(-a), (2, *_shape(size)))
         first, second = self.generator().poisson(means)
         return np.asarray(first - second, dtype=np.int64)
@@ -263,3 +264,17 @@ def _positive(value: Real, name: str) -> Fraction:
     if not isfinite(value) or value <= 0:
         raise InputError(f"Expected a finite {name} above 0, found {value}.")
     return Fraction(value)
+
+
+def _noise(scale: Real) -> Fraction:
+    """The exact scale of noise, refused where draws would not fit into 64 bits.
+
+    A sampler that saturates returns a constant, and noise that is constant hides nothing.
+    """
+    exact = _positive(scale, "noise scale")
+    if exact >= MAX_NOISE:
+        raise InputError(
+            f"Expected noise below 2^50 grid steps, found {float(exact):.3g}, which no sampler can draw. Raise "
+            "epsilon, send fewer queries, or use a coarser grid."
+        )
+    return exact

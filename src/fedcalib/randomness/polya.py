@@ -28,7 +28,7 @@ from fedcalib.errors import InputError
 from fedcalib.randomness.samplers import MAX_BOUND, Source, below, bits, chunks, coins, halvings, poisson, unit_poissons
 from fedcalib.types import Bools, Ints
 
-_MAX_SCALE: Final = Fraction(1 << 48)
+_MAX_SCALE: Final = Fraction(1 << 50)
 _MAX_DECAY: Final = Fraction(1 << 20)  # 1/scale; beyond it a share is 0 with probability above 1 - e^-1000000
 _MAX_TAIL_OCTAVES: Final = 12  # past J; a jump beyond has ak > 8192, probability below e^-8192, and is dropped
 _UNITS_PER_PASS: Final = 16  # Poisson units per point
@@ -61,7 +61,7 @@ class _Decay:
         """Take a = 1/scale, rounded down where its fraction is too long, so that noise is never less than requested."""
         if not 0 < scale <= _MAX_SCALE:
             raise InputError(
-                f"Expected a noise scale above 0 and at most 2^48, found {float(scale):.3g}; use a coarser grid."
+                f"Expected a noise scale above 0 and at most 2^50, found {float(scale):.3g}; use a coarser grid."
             )
         a = min(1 / scale, _MAX_DECAY)
         octaves = (ceil(1 / a) - 1).bit_length()
