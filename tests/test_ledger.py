@@ -133,6 +133,19 @@ def test_an_account_holds_one_unit_and_one_adjacency(ledger: Ledger, other: dict
     assert [account.debits for account in ledger.accounts()] == [1, 1]
 
 
+def test_an_old_account_of_clients_goes_on_under_the_new_name_of_its_adjacency(ledger: Ledger) -> None:
+    ledger.limit("data", 0.02)
+    old = replace(ONE_PERCENT, unit="client")
+    object.__setattr__(old, "adjacency", "add/remove")  # as version 0.1.0 wrote it
+    ledger.debit("old", "data", old)
+    ledger.debit("new", "data", replace(ONE_PERCENT, unit="client"))
+    assert [entry.adjacency for entry in ledger.entries()[1:]] == ["add/remove", "replace by an empty client"]
+    assert ledger.account("data").adjacency == "replace by an empty client"
+    assert ledger.account("data").epsilon == Decimal("0.02")
+    with pytest.raises(BudgetError, match="cannot be added"):
+        ledger.debit("records", "data", ONE_PERCENT)
+
+
 def test_a_simulation_and_an_exact_sum_cannot_be_paid_for(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="simulation"):
         ledger.debit("run", "data", replace(ONE_PERCENT, simulation=True))

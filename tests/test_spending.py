@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcalib as fc
-from fedcalib.accounting.spending import RunCost
+from fedcalib import wire
+from fedcalib.accounting.spending import RunCost, Spending
 
 
 def cost(method: fc.Method[object], privacy: fc.privacy.Privacy, who: fc.Everyone | fc.Disjoint) -> RunCost:
@@ -58,3 +59,20 @@ def test_a_model_that_claims_nothing_costs_nothing_more() -> None:
     one = cost(THREE, fc.SecAgg(), fc.Everyone())
     assert one.after((2, 1, 1)) == one.declared
     assert one.repeat((1, 1, 1), 0) == (1, one.declared)
+
+
+@pytest.mark.parametrize(
+    ("unit", "written", "read"),
+    [
+        ("client", "add/remove", "replace by an empty client"),
+        ("client", "replace by an empty client", "replace by an empty client"),
+        ("record", "add/remove", "add/remove"),
+        ("record", "replace-one", "replace-one"),
+        ("none", "none", "none"),
+    ],
+)
+def test_client_level_adjacency_has_its_right_name_also_in_old_files(unit: str, written: str, read: str) -> None:
+    """The number of clients is public, so no client is ever removed: its records are."""
+    text = wire.dumps(Spending("UserGaussian", unit, 1.0, 1e-5, "add/remove", False, "Said."))
+    fields = wire.parse(text)["fields"] | {"adjacency": written}
+    assert wire.decode({"type": "Spending", "fields": fields}).adjacency == read

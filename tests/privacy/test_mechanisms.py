@@ -28,7 +28,7 @@ STATED = [
     (fc.DistributedDP(1.0, 1e-5), None, "add/remove", True),
     (fc.LocalDP(1.0), "record", "replace-one", False),
     (fc.SourceLaplace(1.0), None, "add/remove", False),
-    (fc.UserGaussian(1.0, 1e-5, clip=10), "client", "add/remove", False),
+    (fc.UserGaussian(1.0, 1e-5, clip=10), "client", "replace by an empty client", False),
 ]
 
 
@@ -51,6 +51,25 @@ def test_mechanisms_state_what_a_site_books(
     declared = privacy.spending(PLAN, COHORT, fc.Everyone())
     assert declared.adjacency == adjacency
     assert declared.unit == ("none" if adjacency == "none" else unit or "record")
+
+
+@pytest.mark.parametrize(
+    "privacy", [fc.DistributedDP(1.0), fc.DistributedDP(1.0, 1e-5), fc.SourceLaplace(1.0), fc.UserGaussian(1.0, 1e-5)],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("who", [fc.Everyone(), fc.Disjoint(1)], ids=repr)
+def test_client_level_adjacency_is_called_by_its_name(
+    privacy: fc.privacy.Privacy, who: fc.cohort.Participation
+) -> None:
+    """With a public number of clients, "add/remove" of a client would be a promise that nobody makes."""
+    plan, cohort = fc.method.Plan.of(fc.FedTemp(rounds=1), fc.Schema(2, 5)), who.cohort(5)
+    declared = privacy.spending(plan, cohort, who)
+    assert (declared.unit, declared.adjacency) == ("client", "replace by an empty client")
+    assert "replace by an empty client; the number of clients is public" in declared.statement
+    assert "add/remove" not in declared.statement
+    one = privacy.mechanism(plan.queries[0], plan, cohort, who)
+    spending = GENEROUS.accept(Outline("run", plan.queries, (one,), cohort, who))
+    assert spending is not None and spending.adjacency == declared.adjacency
 
 
 class Silent(Mechanism):

@@ -221,7 +221,7 @@ def test_poisson_participation_divides_by_the_expected_cohort():
     noise = accounting.multiplier_for(1.0, 1e-5, 1, 0.25)
     assert abs(total - 500) < 6 * sqrt(500 * 0.75 + noise**2)
     assert "readers of the result" in run.privacy.statement and "does not hold against" in run.privacy.statement
-    assert run.privacy.adjacency == "add/remove" and run.privacy.unit == "client"
+    assert run.privacy.adjacency == "replace by an empty client" and run.privacy.unit == "client"
 
 
 def test_a_cohort_that_is_too_small_is_not_read():

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias, final
 
 from fedcalib.accounting import ledger_file
 from fedcalib.accounting.ledger_file import LedgerEntry, LedgerPage
-from fedcalib.accounting.spending import Spending
+from fedcalib.accounting.spending import Spending, adjacency_of
 from fedcalib.errors import BudgetError, InputError, LedgerError
 
 Amount: TypeAlias = str | int | float | Decimal
@@ -228,7 +228,7 @@ def _account(name: str, entries: Iterable[LedgerEntry]) -> Account:
     return Account(
         name,
         debits[0].unit if debits else None,
-        debits[0].adjacency if debits else None,
+        adjacency_of(debits[0].unit, debits[0].adjacency) if debits else None,
         len(debits),
         _epsilon(sum(entry.epsilon_micro for entry in debits)),
         _delta(sum(entry.delta_femto for entry in debits)),

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import Final, Literal, final
 
 from fedcalib.accounting import epsilon
 from fedcalib.accounting.events import Composed, Event, Parallel, Repeated
 
-Adjacency = Literal["add/remove", "replace-one", "none"]
+Adjacency = Literal["add/remove", "replace by an empty client", "replace-one", "none"]
+EMPTY_CLIENT: Final = "replace by an empty client"
+
+
+def adjacency_of(unit: str, adjacency: str) -> str:
+    """The right name of an adjacency for a unit.
+
+    The number of clients is public, so a client is never removed: its records are, and an empty client stays. Earlier
+    versions wrote "add/remove" for that, and their files mean the same.
+    """
+    return EMPTY_CLIENT if unit == "client" and adjacency == "add/remove" else adjacency
 
 
 @final
@@ -26,7 +36,7 @@ class Spending:
     epsilon, delta
         The privacy loss; None where the model claims no differential privacy.
     adjacency
-        How two neighbouring data sets differ.
+        How two neighbouring data sets differ. For the unit client, "add/remove" becomes "replace by an empty client".
     simulation
         Whether the noise came from a seed, so that nothing is private.
     statement
@@ -40,6 +50,9 @@ class Spending:
     adjacency: Adjacency
     simulation: bool
     statement: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", adjacency_of(self.unit, self.adjacency))
 
 
 @final

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from fedcalib.accounting.events import Event
-from fedcalib.accounting.spending import Adjacency, Spending
+from fedcalib.accounting.spending import EMPTY_CLIENT, Adjacency, Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
@@ -46,7 +46,10 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def adjacency(self) -> Adjacency:
-        """Which data sets are neighbours; "none" where nothing is claimed."""
+        """Which data sets are neighbours; "none" where nothing is claimed.
+
+        "add/remove" holds for records; where the unit is a client, `adjacency_of` has the right name for it.
+        """
 
     @property
     @abstractmethod
@@ -141,3 +144,9 @@ def check_delta(delta: float) -> None:
 def protected(unit: Unit) -> str:
     """A privacy unit in words."""
     return {"record": "each record", "client": "each client with all its records"}[unit]
+
+
+def protected_by_noise(unit: Unit) -> str:
+    """A privacy unit and its adjacency in words, for models that add noise to a sum."""
+    compared = {"record": "add/remove", "client": f"{EMPTY_CLIENT}; the number of clients is public"}
+    return f"{protected(unit)} ({compared[unit]})"

@@ -15,7 +15,7 @@ from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, check_delta, check_epsilon, protected
+from fedcalib.privacy import Mechanism, Privacy, check_delta, check_epsilon, protected_by_noise
 from fedcalib.privacy.ring import (
     RingMechanism,
     check_noise,
@@ -182,7 +182,7 @@ class DistributedDP(Privacy):
         law = "discrete Laplace" if self.delta == 0 else "discrete Gaussian"
         promise = f"epsilon = {self.epsilon:g}" + (f", delta = {self.delta:g}" if self.delta else " (pure)")
         statement = (
-            f"Differential privacy with {promise} for {protected(plan.unit)} (add/remove): each client adds a share of "
+            f"Differential privacy with {promise} for {protected_by_noise(plan.unit)}: each client adds a share of "
             f"{law} noise before a secure sum, sized so that {cohort.floor} honest shares suffice. The server sees the "
             "noisy sum only. Assumes that at least that many clients add their share as agreed."
         )

@@ -12,7 +12,7 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, check_epsilon, protected
+from fedcalib.privacy import Mechanism, Privacy, check_epsilon, protected_by_noise
 from fedcalib.privacy.ring import check_noise, check_positive, grid, grid_total, noise_by_block
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
@@ -112,8 +112,8 @@ class SourceLaplace(Privacy):
 
     def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
         statement = (
-            f"Differential privacy with epsilon = {self.epsilon:g} (pure) for {protected(plan.unit)} (add/remove): "
-            "each source adds discrete Laplace noise to its own sums before they leave. It holds whoever colludes, the "
+            f"Differential privacy with epsilon = {self.epsilon:g} (pure) for {protected_by_noise(plan.unit)}: each "
+            "source adds discrete Laplace noise to its own sums before they leave. It holds whoever colludes, the "
             "server and all other sources included. A unit present at several sources pays at each of them."
         )
         return Spending("SourceLaplace", plan.unit, self.epsilon, 0.0, "add/remove", False, statement)

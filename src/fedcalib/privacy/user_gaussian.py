@@ -14,12 +14,12 @@ import numpy as np
 from fedcalib import accounting
 from fedcalib.accounting import least_noise, rho_for
 from fedcalib.accounting.events import Event, Repeated, SampledGaussian
-from fedcalib.accounting.spending import Spending
+from fedcalib.accounting.spending import EMPTY_CLIENT, Spending
 from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.privacy import Mechanism, Privacy, check_delta, check_epsilon, protected
+from fedcalib.privacy import Mechanism, Privacy, check_delta, check_epsilon, protected_by_noise
 from fedcalib.privacy.ring import (
     MAX_SUM,
     RingMechanism,
@@ -50,7 +50,7 @@ class ClippedGaussian(RingMechanism):
     """
 
     unit = "client"
-    adjacency = "add/remove"
+    adjacency = EMPTY_CLIENT
     renewed = False
 
     clips: Mapping[str, float]
@@ -181,12 +181,13 @@ class UserGaussian(Privacy):
 
     def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
         statement = (
-            f"Differential privacy with epsilon = {self.epsilon:g}, delta = {self.delta:g} for {protected('client')} "
-            "(add/remove): each client clips its own sum to a public norm before a secure sum, and the aggregator adds "
-            "discrete Gaussian noise. It is trusted to do so and sees the exact sum; the guarantee is against others."
+            f"Differential privacy with epsilon = {self.epsilon:g}, delta = {self.delta:g} for "
+            f"{protected_by_noise('client')}: each client clips its own sum to a public norm before a secure sum, and "
+            "the aggregator adds discrete Gaussian noise. It is trusted to do so and sees the exact sum; the guarantee "
+            "is against others."
         )
         statement += self._sampling(plan, cohort, participation)
-        return Spending("UserGaussian", "client", self.epsilon, self.delta, "add/remove", False, statement)
+        return Spending("UserGaussian", "client", self.epsilon, self.delta, EMPTY_CLIENT, False, statement)
 
     def _sampling(self, plan: Plan, cohort: Cohort, participation: Participation) -> str:
         if cohort.rate < 1:

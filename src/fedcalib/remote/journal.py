@@ -19,7 +19,7 @@ from typing import Any, Final, final
 
 from fedcalib import files, wire
 from fedcalib.accounting.ledger import Ledger
-from fedcalib.accounting.spending import RunCost, Spending
+from fedcalib.accounting.spending import EMPTY_CLIENT, RunCost, Spending
 from fedcalib.errors import BudgetError, LedgerError, WireError
 from fedcalib.loop import Outline
 from fedcalib.query import Query
@@ -216,7 +216,9 @@ class DiskJournal(Journal):
 
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
         """Debit this year's account, one for each unit and adjacency."""
-        account = f"{datetime.now(UTC).year} {spending.unit} {spending.adjacency}"
+        # the name that earlier versions gave it, so that what they spent still counts
+        kind = "add/remove" if spending.adjacency == EMPTY_CLIENT else spending.adjacency
+        account = f"{datetime.now(UTC).year} {spending.unit} {kind}"
         try:
             self._limit(account, most)
             self.ledger.debit(run, account, spending, attempt=attempt)
