@@ -119,9 +119,21 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one line per kind of value
     if isinstance(value, np.generic):
         return encode(value.item())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {
+            field.name: encode(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if not _says_nothing(value, field)
+        }
         return {"type": type(value).__name__, "fields": fields}
     raise WireError(f"Expected a value that can be sent, found {type(value).__name__}.")
+
+
+def _says_nothing(value: Any, field: dataclasses.Field[Any]) -> bool:
+    """Whether a field came later (metadata `later`) and has its default, which means what its absence meant.
+
+    It is then left out, so that whatever older versions wrote is still written byte for byte.
+    """
+    return bool(field.metadata.get("later")) and getattr(value, field.name) == field.default
 
 
 def _encode_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:

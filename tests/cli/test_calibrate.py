@@ -51,6 +51,16 @@ def test_the_document_and_the_files_under_every_model(shell: Shell, scores: Path
     assert Path("out/reliability.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_noise_for_colluding_clients(shell: Shell, scores: Path) -> None:
+    said = shell(
+        *("calibrate", scores, "--method", "fed-bin", "--privacy", "distributed", "--epsilon", "8", "--colluding", "1"),
+        *("--out", "out", "--format", "json", "--seed", "1", "--holdout", "0"),
+    )
+    assert said.code == 0, said.err
+    told = said.json["privacy"]["statement"]
+    assert "if one client tells it its share of the noise: epsilon = 8;" in told
+
+
 @pytest.mark.parametrize("model", PRIVATE)
 def test_no_exact_count_leaves_a_private_command(shell: Shell, scores: Path, model: str) -> None:
     table = pd.read_csv(scores)

@@ -57,6 +57,7 @@ USAGE = {
     "no delta": (("evaluate", "good.csv", "--privacy", "user", "--epsilon", "1"), "--delta with user"),
     "negative epsilon": (("evaluate", "good.csv", "--privacy", "distributed", "--epsilon", "-1"), "epsilon above 0"),
     "epsilon for nothing": (("evaluate", "good.csv", "--epsilon", "1"), "options of open"),
+    "colluding for nothing": (("evaluate", "good.csv", "--colluding", "1"), "options of open"),
     "clip for nothing": (("evaluate", "good.csv", "--clip", "1"), "options of open"),
     "bad holdout": (("calibrate", "good.csv", *OPEN, "--holdout", "1.5"), "--holdout"),
     "bad participation": (("evaluate", "good.csv", "--participation", "some"), "--participation"),

@@ -22,6 +22,7 @@ def audit(
     privacy: options.Model = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    colluding: options.Colluding = None,
     draws: Annotated[int, Option(help="Releases with the unit, and as many without it.", min=100)] = 100_000,
     confidence: Annotated[float, Option(help="How sure a bound is to hold.")] = 1 - 1e-6,
     clients: Annotated[int, Option(help="How many clients share the noise.", min=1)] = 3,
@@ -38,7 +39,7 @@ def audit(
     from fedcalib.randomness import Secure, Simulated
 
     voice = Voice(format_ is options.Format.JSON)
-    model = privacy_model(privacy, epsilon, delta)
+    model = privacy_model(privacy, epsilon, delta, colluding=colluding)
     source = Secure() if seed is None else Simulated(seed)
     told: dict[str, Any] = {"draws": draws, "confidence": confidence, "clients": clients, "randomness": source}
     honest = audit_model(model, **told)

@@ -28,6 +28,7 @@ def calibrate(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
+    colluding: options.Colluding = None,
     rounds: options.Rounds = None,
     participation_: options.ParticipationWord = "everyone",
     seed: options.Seed = None,
@@ -45,7 +46,7 @@ def calibrate(
     to_model = registry.takes(privacy, "clip")
     calibration = Calibration(
         method=registry.method(method, {"clip": None if to_model else clip, "rounds": rounds}, set_ or ()),
-        privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None),
+        privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None, colluding),
         participation=participation(participation_, rounds),
         data=flags.data(files),
         test=flags.data(test) if test else None,

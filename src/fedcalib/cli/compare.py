@@ -42,6 +42,7 @@ def compare(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
+    colluding: options.Colluding = None,
     rounds: options.Rounds = None,
     participation_: options.ParticipationWord = "everyone",
     repeats: Annotated[int, _comparison(help="How many splits to average over.")] = 3,
@@ -67,12 +68,12 @@ def compare(
     made, refused = _methods(methods, {"rounds": rounds, "clip": None if to_model else clip})
     told = {
         "privacy": privacy, "epsilon": epsilon, "delta": delta, "clip": clip, "rounds": rounds,
-        "participation": participation_,
+        "participation": participation_, "colluding": colluding,
     }  # fmt: skip
     comparison = MethodComparison(
         data=flags.data(files),
         methods=made,
-        privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None),
+        privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None, colluding),
         participation=participation(participation_, rounds),
         holdout=_HOLDOUTS[split](holdout),
         session=flags.session(None),

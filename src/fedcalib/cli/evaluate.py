@@ -47,6 +47,7 @@ def evaluate(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
+    colluding: options.Colluding = None,
     participation_: options.ParticipationWord = "everyone",
     seed: options.Seed = None,
     dry_run: options.DryRun = False,
@@ -58,7 +59,7 @@ def evaluate(
     is the unit each window has the whole of it; where a client is the unit, the windows share it.
     """
     voice = flags.voice
-    model = privacy_model(privacy, epsilon, delta, clip)
+    model = privacy_model(privacy, epsilon, delta, clip, colluding)
     data, run = flags.data(files, None if by is None else time), flags.session(seed)
     map_ = None if calibrator is None else load_calibrator(calibrator)
     if by is not None:

@@ -36,6 +36,7 @@ def monitor(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
+    colluding: options.Colluding = None,
     seed: options.Seed = None,
     dry_run: options.DryRun = False,
     flags: Shared,
@@ -50,7 +51,7 @@ def monitor(
         raise InputError("Expected --recalibrate with --method, found --method alone; add --recalibrate.")
     monitoring = Monitoring(
         data=flags.data(files, time),
-        privacy=privacy_model(privacy, epsilon, delta, clip),
+        privacy=privacy_model(privacy, epsilon, delta, clip, colluding),
         by=by,
         recalibrate=recalibrate,
         method=None if method is None else registry.method(method, {}),

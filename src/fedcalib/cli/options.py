@@ -67,6 +67,14 @@ Epsilon = Annotated[
 ]
 Delta = Annotated[float | None, _privacy(help="Delta of the total budget, for models that take one.")]
 Clip = Annotated[float | None, _privacy(help="How many records' worth a client may add, when it is the unit.")]
+Colluding = Annotated[
+    int | None,
+    _privacy(
+        help="With distributed: how many clients may tell the server their share of the noise. The others' noise then "
+        "suffices.",
+        show_default=False,
+    ),
+]
 Rounds = Annotated[int | None, _privacy(help="How many rounds the method asks.")]
 ParticipationWord = Annotated[
     str,
@@ -151,9 +159,16 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def privacy_model(word: str | None, epsilon: float | None, delta: float | None, clip: float | None = None) -> Privacy:
+def privacy_model(
+    word: str | None,
+    epsilon: float | None,
+    delta: float | None,
+    clip: float | None = None,
+    colluding: int | None = None,
+) -> Privacy:
     """Make the privacy model that was asked for, with the whole budget of a command."""
-    made: Privacy = registry.privacy(word, {"epsilon": epsilon, "delta": delta, "clip": clip})
+    given = {"epsilon": epsilon, "delta": delta, "clip": clip, "colluding": colluding}
+    made: Privacy = registry.privacy(word, given)
     return made
 
 

@@ -41,6 +41,7 @@ def train(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
+    colluding: options.Colluding = None,
     participation_: options.ParticipationWord = "everyone",
     seed: options.Seed = None,
     ledger: options.LedgerFile = None,
@@ -58,12 +59,12 @@ def train(
     done = Training(
         deal=lambda chance: dealt(dataset(source, data), clients, beta, chance),
         method=lambda records: FedAvg(network(network_, records), rounds, local, clip=update_clip),
-        privacy=privacy_model(privacy, epsilon, delta, clip),
+        privacy=privacy_model(privacy, epsilon, delta, clip, colluding),
         participation=participation(participation_, rounds),
         repair=repair,
         holdout=holdout,
         session=session(seed, state_, ledger, account, voice),
-        settings={"told": [*told, holdout, privacy, epsilon, delta, clip, participation_]},
+        settings={"told": [*told, holdout, privacy, epsilon, delta, clip, participation_, colluding]},
         data=(Data((source,)),) if source.is_file() else (),
     ).run()
     written = done.save(out)

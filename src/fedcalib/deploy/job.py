@@ -33,7 +33,7 @@ class Job:
         Names as on the command line, such as fed-bbq and distributed.
     sites, classes
         The number of sites and of classes.
-    epsilon, delta, clip
+    epsilon, delta, clip, colluding
         The options of the privacy model.
     dropout
         The fraction of sites that may drop out.
@@ -54,6 +54,7 @@ class Job:
     epsilon: float | None = None
     delta: float | None = None
     clip: float | None = None
+    colluding: int | None = None
     dropout: float = 0.0
     timeout: float = 120.0
     measure: bool = False
@@ -117,7 +118,7 @@ class Job:
         return self.build_privacy().adapt(FitAndMeasure(made) if self.measure else made)
 
     def build_privacy(self) -> Privacy:
-        options = {"epsilon": self.epsilon, "delta": self.delta, "clip": self.clip}
+        options = {"epsilon": self.epsilon, "delta": self.delta, "clip": self.clip, "colluding": self.colluding}
         made: Privacy = registry.privacy(self.privacy, options)
         return made
 
