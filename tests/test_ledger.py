@@ -163,7 +163,8 @@ def test_two_phases_on_one_ledger_compose(ledger: Ledger, federation: fc.Federat
     fc.run(
         fc.FederatedMetrics(), runtime, fc.DistributedDP(0.4), ledger=ledger.during("evaluation"), account="patients"
     )
-    assert [entry.phase for entry in ledger.entries()][1:] == ["calibration", "evaluation"]
+    lines = [(entry.kind, entry.phase) for entry in ledger.entries()][1:]
+    assert lines == [(kind, phase) for phase in ("calibration", "evaluation") for kind in ("debit", "claim")]
     assert ledger.account("patients").epsilon_left == 0
     with pytest.raises(BudgetError):
         fc.run(fc.FedBin(), runtime, fc.DistributedDP(0.01), ledger=ledger, account="patients")

@@ -183,7 +183,7 @@ def test_nothing_is_written_without_the_lock(tmp_path: Path) -> None:
     result = fc.run(METHOD, DATA, PRIVACY, transcript=path)
     for closed in (result.transcript, fc.Transcript.read(path)):
         with pytest.raises(TranscriptError, match="not open for a run"):
-            closed.note_sent(1, result.plan.queries[0], {})
+            closed.note_sent(1, result.plan.queries[0], {}, 0)
     assert states(path) == ["begun", "asked", "answered"]
 
 

@@ -79,10 +79,13 @@ def sync(file: IO[Any]) -> None:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open a private file to lock and read it; make it where there is none."""
+    """Open a private file to lock and read it; make it, durably, where there is none."""
     _make_folder(path.parent, private=True)
+    new = not path.exists()
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # writable: network file systems lock no other
+        if new:
+            _sync(path.parent)
     except OSError:
         if not path.is_file():
             raise

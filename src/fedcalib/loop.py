@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 from fedcalib import wire
-from fedcalib.accounting.spending import RunCost, Spending
+from fedcalib.accounting.spending import Debits, Payments, RunCost, Spending
 from fedcalib.cohort import SECRET_BYTES, Cohort, Everyone, Participation
-from fedcalib.errors import InputError
+from fedcalib.errors import BudgetError, InputError
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.query import Answer, Block, Query
@@ -93,16 +94,6 @@ class Runtime(ABC):
     @abstractmethod
     def total(self, step: Step) -> Total:
         """The sum of the encoded terms of all clients in a step's cohort."""
-
-
-class Debits(Protocol):
-    """Whatever keeps a budget; it is debited before anything is released."""
-
-    def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
-        """Set spending aside, once for each run and attempt, or refuse.
-
-        Attempt 0 is the whole run; attempt n pays for the n-th query that had to be sent again.
-        """
 
 
 @final
@@ -247,6 +238,11 @@ def run(
     With a transcript file, a run that was cut short continues where it stopped: answered queries are recalled from the
     file and no client answers twice. The file is locked until the run ends; another run on it is refused.
 
+    With a ledger, each query is claimed there before it is sent, so a copy of the transcript, or a backup that is put
+    back, has to pay for what it sends again. With a transcript alone, nobody can notice a copy: each copy that is
+    resumed releases anew, and the epsilon of the result counts only what its own transcript knows. Use a ledger where
+    the files of a run are copied or backed up.
+
     Parameters
     ----------
     method
@@ -334,9 +330,8 @@ def _conduct(
     name = str(header["run"])
     once = participation.appearances(len(plan.queries)) == 1
     events = tuple(one.event(query, cohort) for one, query in zip(mechanisms, plan.queries, strict=True))
-    cost = RunCost(spending, events, once)
-    if ledger is not None and spending.epsilon is not None:
-        ledger.debit(name, account, spending)
+    with _recallable(log, len(plan.queries)):
+        payments = Payments.begin(RunCost(spending, events, once), ledger, name, account)
     runtime.prepare(Outline(name, plan.queries, mechanisms, cohort, participation))
 
     def ask(index: int, query: Query) -> Answer:
@@ -346,14 +341,14 @@ def _conduct(
             watch(Progress(index, len(plan.queries), answer is not None))
         if answer is not None:
             return answer
-        attempt = log.attempts(index)
-        if attempt and ledger is not None and spending.epsilon is not None:
-            repeat, more = cost.repeat(log.attempt_counts(len(plan.queries)), index)
-            ledger.debit(name, account, more, attempt=repeat)
         # before the query is noted as sent: a run that sent something needs the secret that it began with
         secret = log.secret(lambda: _secret(source, name)) if participation.sampled else b""
         members = participation.members(agreed.schema.clients, index, secret)
-        log.note_sent(index, query, {"mechanism": wire.encode(mechanisms[index]), "attempt": attempt})
+        sent = payments.sent(log.asked(len(plan.queries)))
+        attempt = sent[index]
+        log.note_sent(index, query, wire.encode(mechanisms[index]), attempt, claim=payments.claiming)
+        with _recallable(log, len(plan.queries)):
+            payments.claim(index, sent)
         noise = source.derive(name, index, attempt)
         step = Step(name, index, attempt, query, mechanisms[index], cohort, participation, noise, members)
         total = runtime.total(step)
@@ -362,8 +357,23 @@ def _conduct(
         return log.note_answer(index, query, value, variance, clients)
 
     artifact = drive(agreed.method, agreed.schema, ask)
-    spent = cost.after(log.attempt_counts(len(plan.queries)))
+    spent = payments.cost.after(payments.sent(log.asked(len(plan.queries))))
     return Result(artifact, spent, plan, cohort, log, agreed.bytes_per_client)
+
+
+@contextmanager
+def _recallable(log: Transcript, steps: int) -> Iterator[None]:
+    """Add to a refusal for lack of budget what was released before, and where it is."""
+    try:
+        yield
+    except BudgetError as error:
+        if not log.answered:
+            raise
+        done = ", ".join(map(str, log.answered))
+        raise BudgetError(
+            f"{error} Of the {steps} steps of this run, these were answered before, counted from 0: {done}. They stay "
+            f"spent, and their answers can be recalled from {log.path or 'the transcript'} at no cost."
+        ) from error
 
 
 def _header(agreed: Agreement[Any], source: Randomness) -> dict[str, Any]:

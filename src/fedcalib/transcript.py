@@ -3,7 +3,8 @@
 The first line is a header that names the run and what it does. Each query has a line "asked", written and synced before
 anything is sent, and a line "answered" after. Reading the file back *is* resuming: answered queries are recalled and
 never sent again, so nothing is spent twice and no noise is averaged away. A query that was sent and not answered counts
-as spent, and sending it again is a new attempt.
+as spent, and sending it again is a new attempt. Where a ledger has to claim each query before it is sent, the line says
+so ("claim"): as long as the ledger does not hold that claim, the query was not sent.
 
 A run locks its transcript before it reads it: two runs on one file would both find a query unanswered, and both release
 an answer for one debit. The lock is the kernel's (flock), so it ends with the process, however the process ends.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, final
 import numpy as np
 
 from fedcalib import files, wire
+from fedcalib.accounting.spending import Asked
 from fedcalib.errors import TranscriptError, WireError
 from fedcalib.query import Answer, Query
 from fedcalib.types import Floats
@@ -141,18 +142,23 @@ class Transcript:
                 return self._answer(line, query)
         return None
 
-    def attempts(self, step: int) -> int:
-        """How often a step was sent."""
-        return sum(line["state"] == "asked" and line["step"] == step for line in self.lines)
+    def asked(self, steps: int) -> list[Asked]:
+        """How often each of so many steps was asked; numbers of attempts that other copies used are counted too."""
+        last = {line["step"]: line for line in self.lines if line["state"] == "asked"}
+        found = {step: Asked(line["attempt"] + 1, bool(line.get("claim"))) for step, line in last.items()}
+        return [found.get(step, Asked()) for step in range(steps)]
 
-    def attempt_counts(self, steps: int) -> list[int]:
-        """How often each of so many steps was sent."""
-        counts = Counter(line["step"] for line in self.lines if line["state"] == "asked")
-        return [counts[step] for step in range(steps)]
+    @property
+    def answered(self) -> tuple[int, ...]:
+        """The steps whose answers are here."""
+        return tuple(sorted({line["step"] for line in self.lines if line["state"] == "answered"}))
 
-    def note_sent(self, step: int, query: Query, detail: Mapping[str, Any]) -> None:
-        """Write, durably, that a step is about to be sent."""
-        self._write({"state": "asked", "step": step, "query": wire.fingerprint(query), **detail})
+    def note_sent(self, step: int, query: Query, mechanism: Any, attempt: int, *, claim: bool = False) -> None:
+        """Write, durably, that a step is about to be sent, after a ledger has claimed it where `claim` says so."""
+        line = {"state": "asked", "step": step, "query": wire.fingerprint(query), "mechanism": mechanism}
+        line |= {"attempt": attempt, **({"claim": True} if claim else {})}
+        if line not in self.lines:  # the same attempt again: it was not claimed, so it was not sent
+            self._write(line)
 
     def note_answer(self, step: int, query: Query, value: Floats, variance: Floats, clients: int | None) -> Answer:
         """Write, durably, the answer to a step, and return it."""

@@ -1,9 +1,12 @@
 """The ledger: a durable privacy budget that is debited before a release and refuses what exceeds its limit.
 
 A ledger adds up what runs spend on a data set. Each run debits its whole (epsilon, delta) once, before anything is
-released; training, calibration, evaluation and monitoring of the same people belong into one account. Epsilons add up
-and deltas add up: that is valid whatever the mechanisms were, and for several Gaussian runs it is more than their
-common Renyi curve would give, so the ledger errs on the safe side.
+released; training, calibration, evaluation and monitoring of the same people belong into one account. Then each query
+gets a line of its own before it is sent: the first sending of a step is covered by the run's debit, and every further
+one pays for itself. So a copy of a transcript, which knows nothing of what others have sent, cannot release for free.
+
+Epsilons add up and deltas add up: that is valid whatever the mechanisms were, and for several Gaussian runs it is more
+than their common Renyi curve would give, so the ledger errs on the safe side.
 
 Amounts are taken as the decimals that they print as and kept as whole numbers: micro-units of epsilon and 1e-15ths of
 delta, a debit rounded up and a limit rounded down. So a hundred debits of 0.01 fit into a limit of 1, and no debit is
@@ -12,7 +15,7 @@ too small to count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, DecimalException, localcontext
@@ -72,7 +75,8 @@ class Ledger:
     phase
         A name of the current phase of a pipeline, such as "training"; debits are marked with it.
     patience
-        How many seconds to wait while another process uses the file.
+        How many seconds to wait while another process uses the file, before it is an error; a transaction takes
+        milliseconds.
 
     Examples
     --------
@@ -117,17 +121,61 @@ class Ledger:
             If the file cannot be read or written, or this run was debited with another amount.
         """
         _check_spending(run, account, spending)
-        epsilon = _whole(spending.epsilon or 0.0, _EPSILON_PLACES, ROUND_CEILING, "epsilon")
-        delta = _whole(spending.delta or 0.0, _DELTA_PLACES, ROUND_CEILING, "delta")
         with ledger_file.writing(self._file, self.patience) as connection:
             page = ledger_file.page(self._file, connection)
-            entry = LedgerEntry(
-                *(len(page.entries) + 1, _now(), "debit", account, spending.unit, spending.adjacency, self.phase, run),
-                *(attempt, epsilon, delta, spending.statement),
-            )
+            entry = self._line(page, run, account, spending, attempt=attempt)
             if not _repeated(entry, page.entries):
                 _check_fits(entry, page.entries)
                 ledger_file.append(connection, entry, page.head)
+
+    def claims(self, run: str, account: str) -> frozenset[tuple[int, int]]:
+        """The (step, attempt) pairs of a run that were claimed, so that they may have been sent."""
+        return _claims(run, account, self.entries())
+
+    def claim(
+        self, run: str, account: str, spending: Spending, *, step: int, attempt: int, known: Set[tuple[int, int]]
+    ) -> None:
+        """Record, durably and before it is sent, one attempt at one step of a run, and debit what it adds.
+
+        Parameters
+        ----------
+        run
+            The name of the run. What follows a slash in it names a part of the run; one debit covers all parts.
+        account
+            The account that the run was debited to.
+        spending
+            What this attempt adds: an epsilon of 0 for the first sending of a step, which the run's debit covers.
+        step, attempt
+            What is going to be sent; each pair can be claimed once.
+        known
+            The claims that `attempt` and `spending` were worked out from.
+
+        Raises
+        ------
+        BudgetError
+            If the account would exceed its limit.
+        LedgerError
+            If the run was not debited, the pair is claimed already, or other claims were added to the known ones.
+        """
+        _check_spending(run, account, spending)
+        with ledger_file.writing(self._file, self.patience) as connection:
+            page = ledger_file.page(self._file, connection)
+            _check_claim(run, account, (step, attempt), known, page.entries)
+            entry = self._line(page, run, account, spending, attempt=attempt, step=step)
+            if entry.kind == "debit":
+                _check_fits(entry, page.entries)
+            ledger_file.append(connection, entry, page.head)
+
+    def _line(
+        self, page: LedgerPage, run: str, account: str, spending: Spending, *, attempt: int, step: int | None = None
+    ) -> LedgerEntry:
+        costs = (
+            _whole(spending.epsilon or 0.0, _EPSILON_PLACES, ROUND_CEILING, "epsilon"),
+            _whole(spending.delta or 0.0, _DELTA_PLACES, ROUND_CEILING, "delta"),
+        )
+        kind = "debit" if step is None or any(costs) else "claim"
+        place = (len(page.entries) + 1, _now(), kind, account, spending.unit, spending.adjacency, self.phase, run)
+        return LedgerEntry(*place, attempt, *costs, spending.statement, step)
 
     def limit(self, account: str, epsilon: Amount, delta: Amount = 0) -> Account:
         """Set the most that an account may spend, and return the account.
@@ -190,7 +238,7 @@ def _repeated(entry: LedgerEntry, entries: Iterable[LedgerEntry]) -> bool:
     """Whether this very debit is on record; another amount on record is an error."""
     key = (entry.account, entry.run, entry.attempt)
     for old in entries:
-        if old.kind == "debit" and (old.account, old.run, old.attempt) == key:
+        if old.kind == "debit" and old.step is None and (old.account, old.run, old.attempt) == key:
             if (old.epsilon_micro, old.delta_femto) != (entry.epsilon_micro, entry.delta_femto):
                 raise LedgerError(
                     f"Expected run {entry.run} to spend {_amounts(old)} as debited, found {_amounts(entry)}; "
@@ -198,6 +246,29 @@ def _repeated(entry: LedgerEntry, entries: Iterable[LedgerEntry]) -> bool:
                 )
             return True
     return False
+
+
+def _claims(run: str, account: str, entries: Iterable[LedgerEntry]) -> frozenset[tuple[int, int]]:
+    own = (entry for entry in entries if (entry.run, entry.account) == (run, account))
+    return frozenset((entry.step, entry.attempt) for entry in own if entry.step is not None)
+
+
+def _check_claim(
+    run: str, account: str, release: tuple[int, int], known: Set[tuple[int, int]], entries: tuple[LedgerEntry, ...]
+) -> None:
+    paid = {entry.run for entry in entries if entry.kind == "debit" and entry.account == account}
+    if not {run, run.partition("/")[0]} & paid:
+        raise LedgerError(
+            f"Expected run {run} to be debited before it sends a query, found no debit. Nothing was sent."
+        )
+    claims = _claims(run, account, entries)
+    if release in claims or claims != known:
+        step, attempt = release
+        raise LedgerError(
+            f"Expected to send attempt {attempt} at step {step} of run {run}, found that another process has sent "
+            "queries of this run, perhaps from a copy of its transcript. Nothing was sent. Run again from one "
+            "transcript only: what the others have sent counts as spent, and sending it again costs again."
+        )
 
 
 def _check_fits(entry: LedgerEntry, entries: tuple[LedgerEntry, ...]) -> None:
@@ -217,7 +288,7 @@ def _check_fits(entry: LedgerEntry, entries: tuple[LedgerEntry, ...]) -> None:
             f"Expected account '{entry.account}' to stay within epsilon = {state.epsilon_limit}, delta = "
             f"{state.delta_limit}; found {state.epsilon}, {state.delta} spent and {epsilon}, {delta} requested. Left: "
             f"{state.epsilon_left}, {state.delta_left}. Spend less, or decide to raise the limit. "
-            "Nothing was released."
+            f"{'Nothing was released.' if entry.step is None else f'Step {entry.step} was not sent again.'}"
         )
 
 

@@ -2,6 +2,9 @@
 
 It is one file (a rollback journal beside it exists only during a write), synced to disk before a write counts as done.
 A connection lives for one transaction, so that it is never shared with a forked process.
+
+Format 2 has the column `step`, for the lines of single queries. A file of format 1 is read as it is, and gets the
+column with its next line; the lines that it has keep their hashes.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from typing import Final, final
 
 from fedcalib.errors import LedgerError
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_READABLE: Final = (1, 2)
 _APPLICATION_ID: Final = 0x66636C67  # "fclg": marks a SQLite file as a ledger
 FIRST_HASH: Final = sha256(b"fedcalib ledger 1").hexdigest()  # the hash before the first row
 
@@ -26,7 +30,8 @@ _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS entries (
         number INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, account TEXT NOT NULL, unit TEXT NOT NULL,
         adjacency TEXT NOT NULL, phase TEXT NOT NULL, run TEXT NOT NULL, attempt INTEGER NOT NULL,
-        epsilon_micro TEXT NOT NULL, delta_femto TEXT NOT NULL, statement TEXT NOT NULL, hash TEXT NOT NULL)""",
+        epsilon_micro TEXT NOT NULL, delta_femto TEXT NOT NULL, statement TEXT NOT NULL, hash TEXT NOT NULL,
+        step INTEGER)""",
     """CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON entries
         BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
     """CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries
@@ -41,7 +46,10 @@ TRIGGERS: Final = frozenset(("no_update", "no_delete", "in_order"))  # what ever
 @final
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One line of a ledger: a debit, or a limit; amounts are whole micro-units of epsilon and 1e-15ths of delta."""
+    """One line of a ledger: a debit, a claim or a limit.
+
+    Amounts are whole micro-units of epsilon and 1e-15ths of delta. `step` is None where a line is about a whole run.
+    """
 
     number: int
     at: str
@@ -55,15 +63,18 @@ class LedgerEntry:
     epsilon_micro: int
     delta_femto: int
     statement: str
+    step: int | None = None
 
     def link(self, previous: str) -> str:
         """Hash this line together with the hash of the line before."""
-        return sha256(json.dumps([previous, *vars(self).values()]).encode()).hexdigest()
+        values = list(vars(self).values())
+        return sha256(json.dumps([previous, *(values[:-1] if self.step is None else values)]).encode()).hexdigest()
 
 
 _COLUMNS: Final = (*(field.name for field in fields(LedgerEntry)), "hash")
 _INSERT: Final = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM entries ORDER BY number"  # noqa: S608
+_SELECT_FORMAT_1: Final = _SELECT.replace("step", "NULL AS step")
 
 
 @final
@@ -100,7 +111,7 @@ def page(path: Path, connection: sqlite3.Connection) -> LedgerPage:
     """Read all lines and check their hashes; the first that does not fit is an error."""
     entries: list[LedgerEntry] = []
     head = FIRST_HASH
-    for row in connection.execute(_SELECT):
+    for row in connection.execute(_SELECT_FORMAT_1 if _version(connection) == 1 else _SELECT):
         entry = _entry(path, row[:-1])
         head = entry.link(head)
         if entry.number != len(entries) + 1 or head != row[-1]:
@@ -156,14 +167,23 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
         for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION_ID}", f"PRAGMA user_version = {_VERSION}"):
             connection.execute(statement)
     _check(path, connection)
+    if _version(connection) == 1:
+        connection.execute("ALTER TABLE entries ADD COLUMN step INTEGER")
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
-    found = tuple(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-    if found != (_APPLICATION_ID, _VERSION):
+    (kind,) = connection.execute("PRAGMA application_id").fetchone()
+    if kind != _APPLICATION_ID or _version(connection) not in _READABLE:
         raise LedgerError(
-            f"Expected a ledger of format {_VERSION} in {path}, found another kind of file; nothing was written."
+            f"Expected a ledger of format {' or '.join(map(str, _READABLE))} in {path}, found another kind of file; "
+            "nothing was written."
         )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 @contextmanager

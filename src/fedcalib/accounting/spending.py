@@ -1,10 +1,14 @@
-"""What a run spends, query by query, so that a query that is sent twice is paid twice."""
+"""What a run spends, query by query, so that a query that is sent twice is paid twice.
+
+A run pays in two stages. `Payments.begin` debits the whole run once. `Payments.claim` then puts a line into the ledger
+for each query before it is sent: a (step, attempt) pair of a run can be claimed once, by one process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Final, Literal, final
+from typing import Final, Literal, Protocol, final
 
 from fedcalib.accounting import epsilon
 from fedcalib.accounting.events import Composed, Event, Parallel, Repeated
@@ -97,3 +101,78 @@ class RunCost:
 
 def _repeats(sent: Sequence[int]) -> int:
     return sum(max(times - 1, 0) for times in sent)
+
+
+class Debits(Protocol):
+    """Whatever keeps a budget; it is debited before anything is released, and told of each query before it is sent."""
+
+    def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
+        """Set aside what a whole run spends, once for each run, or refuse."""
+
+    def claims(self, run: str, account: str) -> Set[tuple[int, int]]:
+        """The (step, attempt) pairs of a run that may have been sent, by this process or another."""
+
+    def claim(
+        self, run: str, account: str, spending: Spending, *, step: int, attempt: int, known: Set[tuple[int, int]]
+    ) -> None:
+        """Record one attempt at one step before it is sent, with what it adds; refuse where others sent meanwhile."""
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """What a transcript knows of a step: how often it was asked, and whether the last time waits for a claim."""
+
+    attempts: int = 0
+    claimed_first: bool = False
+
+
+@final
+@dataclass
+class Payments:
+    """Pays for one run; without a ledger it only counts.
+
+    The number of an attempt is the larger of what the transcript and the ledger know: a copy or a backup of a
+    transcript knows less than the ledger, and a transcript that began without a ledger knows more.
+    """
+
+    cost: RunCost
+    ledger: Debits | None
+    run: str
+    account: str
+    _known: frozenset[tuple[int, int]] = frozenset()
+
+    @classmethod
+    def begin(cls, cost: RunCost, ledger: Debits | None, run: str, account: str) -> Payments:
+        """Debit the whole run, which changes nothing where it was debited before, and read what it has claimed."""
+        if ledger is None or cost.declared.epsilon is None:
+            return cls(cost, None, run, account)
+        ledger.debit(run, account, cost.declared)
+        if cost.declared.simulation:  # a ledger refuses it; whatever else was given needs no claims
+            return cls(cost, None, run, account)
+        return cls(cost, ledger, run, account, frozenset(ledger.claims(run, account)))
+
+    @property
+    def claiming(self) -> bool:
+        """Whether each query has to be claimed before it is sent."""
+        return self.ledger is not None
+
+    def sent(self, asked: Sequence[Asked]) -> list[int]:
+        """How often each step may have been sent, which is also the number of its next attempt."""
+        return [max(self._claimed(step), self._asked(step, one)) for step, one in enumerate(asked)]
+
+    def _claimed(self, step: int) -> int:
+        return max((attempt + 1 for one, attempt in self._known if one == step), default=0)
+
+    def _asked(self, step: int, asked: Asked) -> int:
+        last = asked.attempts - 1
+        unsent = self.claiming and asked.claimed_first and (step, last) not in self._known
+        return last if unsent else asked.attempts
+
+    def claim(self, step: int, sent: Sequence[int]) -> None:
+        """Put the next attempt at a step into the ledger, durably, or refuse; all steps were sent so many times."""
+        if self.ledger is None:
+            return
+        _, more = self.cost.repeat(sent, step)
+        self.ledger.claim(self.run, self.account, more, step=step, attempt=sent[step], known=self._known)
+        self._known |= {(step, sent[step])}

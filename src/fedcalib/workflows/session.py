@@ -10,12 +10,12 @@ import json
 import secrets
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, Unpack, final
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from fedcalib import files
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import Participation
 from fedcalib.data import Columns, Reading, expand, read_checked, read_frame
-from fedcalib.errors import InputError, TranscriptError
+from fedcalib.errors import BudgetError, InputError, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
 from fedcalib.method import Method
@@ -31,6 +31,9 @@ from fedcalib.privacy import Privacy
 from fedcalib.randomness import Randomness, Secure, Simulated
 from fedcalib.records import Schema
 from fedcalib.workflows.budget import as_simulation
+
+if TYPE_CHECKING:
+    from fedcalib.accounting.ledger import Ledger
 
 _BUSY: Final = "Expected this command to run once at a time, found it running already; wait for it."
 
@@ -280,6 +283,32 @@ class Phase(Generic[T]):
 
 
 @final
+@dataclass(frozen=True)
+class PhaseDebits:
+    """The ledger as one phase uses it: the command has paid for the first sending of each query.
+
+    Claims go by the command and the phase, not by the name of the phase's run: a copy of the state from before the
+    phase began would choose another name.
+    """
+
+    ledger: Ledger
+    name: str
+
+    def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
+        """Nothing: the command's total was debited before."""
+
+    def claims(self, run: str, account: str) -> frozenset[tuple[int, int]]:
+        """What this phase of the command has claimed, from any copy of its state."""
+        return self.ledger.claims(self.name, account)
+
+    def claim(
+        self, run: str, account: str, spending: Spending, *, step: int, attempt: int, known: Set[tuple[int, int]]
+    ) -> None:
+        """Claim one attempt at one step, and pay for it where it is sent again."""
+        self.ledger.claim(self.name, account, spending, step=step, attempt=attempt, known=known)
+
+
+@final
 @dataclass
 class Conductor:
     """Runs the phases of one session, pays for them, and counts which queries were sent."""
@@ -288,6 +317,7 @@ class Conductor:
     state: State
     asked: int = 0
     recalled: int = 0
+    finished: list[str] = field(default_factory=list)  # names of phases
 
     def read(self, data: Data, private: bool) -> tuple[Federation, tuple[str, ...]]:
         """Read records; what was left out goes to the notices, and into the result where counts may be told."""
@@ -304,34 +334,51 @@ class Conductor:
 
     def pay(self, total: Spending) -> None:
         """Debit what all phases spend together; a run that is resumed or replayed has paid already."""
-        if total.epsilon is not None:
-            # the secret makes the name: a command whose state was lost asks anew, so it has to pay anew
-            name = sha256(f"{self.state.name}/{self.state.secret}".encode()).hexdigest()[:32]
-            self._debit("command", name, total, 0)
+        ledger = self._ledger("command")
+        if ledger is not None and total.epsilon is not None:
+            ledger.debit(self._name, self.session.account, total)
 
-    def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
-        """Pay for queries that are sent again; their first sending is in the total."""
-        if attempt:
-            self._debit("asked again", run, spending, attempt)
+    @property
+    def _name(self) -> str:
+        """The command as the ledger knows it; a command whose state was lost asks anew, so it has to pay anew."""
+        return sha256(f"{self.state.name}/{self.state.secret}".encode()).hexdigest()[:32]
 
-    def _debit(self, what: str, run: str, spending: Spending, attempt: int) -> None:
-        if self.session.ledger is not None:
-            from fedcalib.accounting.ledger import Ledger
+    def _ledger(self, phase: str) -> Ledger | None:
+        from fedcalib.accounting.ledger import Ledger
 
-            Ledger(self.session.ledger, what).debit(run, self.session.account, spending, attempt=attempt)
+        return None if self.session.ledger is None else Ledger(self.session.ledger, phase)
+
+    def _debits(self, phase: str) -> PhaseDebits | None:
+        ledger = self._ledger(phase)
+        return None if ledger is None else PhaseDebits(ledger, f"{self._name}/{phase}")
 
     def run(self, phase: Phase[T], runtime: Runtime, randomness: Randomness | None = None) -> Result[T]:
         """Run one phase, recalling whatever was answered before."""
-        with self.session.notices.progress(phase.name) as at:
-            return conduct(
+        with self.session.notices.progress(phase.name) as at, self._recallable():
+            result = conduct(
                 phase.agreed,
                 runtime,
                 randomness=randomness or self.randomness(phase.name),
                 transcript=self.state.transcript(phase.name),
-                ledger=self,
+                ledger=self._debits(phase.name),
                 account=self.session.account,
                 watch=self._watch(at),
             )
+        self.finished.append(phase.name)
+        return result
+
+    @contextmanager
+    def _recallable(self) -> Iterator[None]:
+        """Add to a refusal for lack of budget which phases are complete, and where their answers are."""
+        try:
+            yield
+        except BudgetError as error:
+            if not self.finished or self.state.folder is None:
+                raise
+            raise BudgetError(
+                f"{error} Complete before this: {', '.join(self.finished)}. The answers can be recalled from "
+                f"{self.state.folder} at no cost."
+            ) from error
 
     def _watch(self, show: At) -> Callable[[Progress], None]:
         def watch(progress: Progress) -> None:
