@@ -13,7 +13,7 @@ COMMA := ,
 EXTRAS := sklearn,flower,onnx,fast,demo,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock e2e fuzz clean
+.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock e2e fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -72,6 +72,10 @@ e2e: $(VENV)/.dev
 # A million mutated messages for every reader and handler
 fuzz: $(VENV)/.dev
 	FEDCALIB_FUZZ=1000000 $(BIN)/python -m pytest -q tests/remote/test_fuzz.py tests/secagg/test_fuzz.py tests/test_wire.py
+
+# A kill at every line of the release path, 500 at random lines, a thousand rounds of six processes on one budget
+soak: $(VENV)/.dev
+	FEDCALIB_SOAK=1 $(BIN)/python -m pytest -q -s tests/test_release_path.py
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "fedcalib needs Python 3.11 or newer; say make PYTHON=...")'

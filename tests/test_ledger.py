@@ -457,6 +457,16 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "absent.db").exists()
 
 
+def test_a_file_that_was_made_and_never_written_is_an_empty_ledger(ledger: Ledger) -> None:
+    """A process may be killed between the two."""
+    Path(ledger.path).parent.mkdir()
+    Path(ledger.path).touch()
+    assert ledger.entries() == ledger.accounts() == ()
+    empty = ledger.verify()
+    ledger.debit("run", "data", ONE_PERCENT)
+    assert ledger.verify(empty) != empty
+
+
 def test_a_ledger_in_use_for_too_long_is_a_clear_error(ledger: Ledger) -> None:
     ledger.limit("data", 1)
     with sqlite3.connect(ledger.path, isolation_level=None) as connection:

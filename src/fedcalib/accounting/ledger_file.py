@@ -102,6 +102,8 @@ def read(path: Path, patience: float) -> tuple[LedgerPage, frozenset[str]]:
     if not path.exists():
         raise LedgerError(f"Expected a ledger in {path}, found no such file; check the path.")
     with _explained(path), closing(_connect(path, patience)) as connection, _transaction(connection, "DEFERRED"):
+        if _empty(connection):
+            return LedgerPage((), FIRST_HASH), TRIGGERS  # whoever made the file was killed before its first line
         _check(path, connection)
         triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
         return page(path, connection), frozenset(name for (name,) in triggers)
@@ -162,14 +164,18 @@ def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     """Create the tables of an empty file; an existing ledger is only checked, and any other file is refused."""
-    (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-    if tables == 0:
+    if _empty(connection):
         for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION_ID}", f"PRAGMA user_version = {_VERSION}"):
             connection.execute(statement)
     _check(path, connection)
     if _version(connection) == 1:
         connection.execute("ALTER TABLE entries ADD COLUMN step INTEGER")
         connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+def _empty(connection: sqlite3.Connection) -> bool:
+    (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    return bool(tables == 0)
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
