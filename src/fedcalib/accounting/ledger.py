@@ -175,7 +175,8 @@ class Ledger:
         )
         kind = "debit" if step is None or any(costs) else "claim"
         place = (len(page.entries) + 1, _now(), kind, account, spending.unit, spending.adjacency, self.phase, run)
-        return LedgerEntry(*place, attempt, *costs, spending.statement, step)
+        statement = spending.statement if kind == "debit" else ""  # a claim is covered by the run's
+        return LedgerEntry(*place, attempt, *costs, statement, step)
 
     def limit(self, account: str, epsilon: Amount, delta: Amount = 0) -> Account:
         """Set the most that an account may spend, and return the account.

@@ -95,10 +95,11 @@ def _table(account: Account) -> TextTable:
 
 
 def _lines(lines: list[LedgerEntry]) -> TextTable:
-    columns = ("", "when", "what", "account", "phase", "epsilon", "delta")
+    columns = ("", "when", "what", "account", "phase", "step", "epsilon", "delta")
     rows = tuple(
         (
             *(str(line.number), line.at.removesuffix("+00:00"), line.kind, line.account, line.phase),
+            "" if line.step is None else str(line.step),
             *(f"{(getattr(line, name) * unit).normalize():f}" for name, unit in _UNITS.items()),
         )
         for line in lines
