@@ -8,6 +8,7 @@ thousand rounds of six processes.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -18,11 +19,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from types import FrameType
 from typing import Any, final
+from unittest import mock
 
 import pytest
 
@@ -102,6 +105,11 @@ class Place:
     def go(self, path: Path | None = None) -> fc.Result[Any]:
         runtime = Logged(self.folder / "released.log")
         return fc.run(METHOD, runtime, PRIVACY, transcript=path or self.path, ledger=self.ledger, account="p")
+
+    def begin(self) -> None:
+        """Debit a run and note its first query, without sending it."""
+        with mock.patch.object(fc.Ledger, "claim", side_effect=KeyboardInterrupt), suppress(KeyboardInterrupt):
+            self.go()
 
     def go_on(self, busy: str, path: Path | None = None) -> None:
         """Start again for as long as the error says that another process was in the way."""
@@ -334,55 +342,65 @@ def test_a_kill_at_every_line(places: Iterator[Place]) -> None:
 
 # six processes
 
+REFUSED = {TranscriptError: "in use by another run", BudgetError: "stay within", LedgerError: "another process"}
+FORKING = multiprocessing.get_context("fork")
+
+
+def outcome(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except (TranscriptError, BudgetError, LedgerError) as error:
+        return type(error).__name__ if REFUSED[type(error)] in str(error) else str(error)
+    return "done"
+
 
 @final
-@dataclass(frozen=True)
-class Gate:
-    """Lets several children start at the same moment."""
+class Six:
+    """Six processes that live for many rounds and begin each of them at the same moment."""
 
-    ends: tuple[int, int] = field(default_factory=os.pipe)
+    def __init__(self) -> None:
+        self.places: list[Any] = [FORKING.SimpleQueue() for _ in range(6)]
+        self.outcomes = FORKING.SimpleQueue()
+        self.start = FORKING.Barrier(6)
+        self.workers = [FORKING.Process(target=self._work, args=(number,), daemon=True) for number in range(6)]
+        for worker in self.workers:
+            worker.start()
 
-    def wait(self) -> None:
-        os.close(self.ends[1])
-        os.read(self.ends[0], 1)  # returns when nobody can write any more
+    def _work(self, number: int) -> None:
+        while True:
+            place, busy, paths = self.places[number].get()
+            self.start.wait(600)
+            self.outcomes.put(outcome(lambda: place.go_on(busy, paths[number])))  # noqa: B023 - called at once
 
-    def open(self) -> None:
-        os.close(self.ends[1])
-        os.close(self.ends[0])
+    def round(self, place: Place, busy: str, paths: list[Path]) -> Counter[str]:
+        """Let all six run once, and start again while an error says `busy`; how often each outcome came up."""
+        for queue in self.places:
+            queue.put((place, busy, paths))
+        return Counter(self.outcomes.get() for _ in self.workers)
 
-
-REFUSED = {TranscriptError: "in use by another run", BudgetError: "stay within", LedgerError: "another process"}
-
-
-def six(work: Callable[[int], object]) -> Counter[str]:
-    """Six children at once; how often each outcome came up."""
-
-    def child(number: int) -> None:
-        gate.wait()
-        try:
-            work(number)
-        except (TranscriptError, BudgetError, LedgerError) as error:
-            assert REFUSED[type(error)] in str(error), error
-            os._exit(10 + list(REFUSED).index(type(error)))
-
-    gate = Gate()
-    children = [fork(lambda number=number: child(number)) for number in range(6)]  # type: ignore[misc]
-    gate.open()
-    outcomes = {0: "done", **{10 + index: kind.__name__ for index, kind in enumerate(REFUSED)}}
-    return Counter(outcomes[ended(one)] for one in children)
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            worker.join()
 
 
-def test_six_processes_on_one_transcript_release_once(places: Iterator[Place]) -> None:
+@pytest.fixture
+def six(memory: Path) -> Iterator[Six]:
+    together = Six()
+    yield together
+    together.end()
+
+
+def test_six_processes_on_one_transcript_release_once(places: Iterator[Place], six: Six) -> None:
     totals = Counter[str]()
     for number in range(ROUNDS):
-        place = next(places)
+        place, patient = next(places), number % 4 > 1
         place.ledger.limit("p", 1)
-        if number % 2:  # a run that was begun and debited, and not yet sent
-            assert killed_at_claim(place) == -signal.SIGKILL
-        patient = number % 4 > 1
-        outcomes = six(lambda _: place.go_on("in use" if patient else "never"))  # noqa: B023 - all end in this round
-        assert outcomes["done"] == 6 if patient else outcomes["done"] >= 1
+        if number % 2:
+            place.begin()
+        outcomes = six.round(place, "in use" if patient else "never", [place.path] * 6)
         assert set(outcomes) <= {"done", "TranscriptError"}
+        assert outcomes["done"] == 6 if patient else outcomes["done"] >= 1
         place.check()
         place.check_answers()
         assert len(place.released()) == STEPS
@@ -391,18 +409,18 @@ def test_six_processes_on_one_transcript_release_once(places: Iterator[Place]) -
     print(f"{ROUNDS} rounds on one transcript: {dict(totals)}")
 
 
-def test_six_processes_on_copies_never_overspend(places: Iterator[Place]) -> None:
+def test_six_processes_on_copies_never_overspend(places: Iterator[Place], six: Six) -> None:
     """One ledger, one begun transcript and five copies of it; what is refused because of another tries again."""
     totals, released = Counter[str](), 0
     for number in range(ROUNDS):
-        place = next(places)
-        limit = 1 + number % 4 * Decimal("0.5")
+        place, limit = next(places), 1 + number % 4 * Decimal("0.5")
         place.ledger.limit("p", limit)
-        assert killed_at_claim(place) == -signal.SIGKILL
+        place.begin()
         paths = [place.path, *(place.folder / f"copy-{copy}.jsonl" for copy in range(5))]
         for path in paths[1:]:
             shutil.copy(place.path, path)
-        outcomes = six(lambda child: place.go_on("another process", paths[child]))  # noqa: B023 - all end in this round
+        outcomes = six.round(place, "another process", paths)
+        assert set(outcomes) <= {"done", "BudgetError"}
         place.check()
         assert place.ledger.account("p").epsilon <= limit
         complete = [path for path in paths if len(place.answers(path)) == STEPS]
@@ -413,14 +431,6 @@ def test_six_processes_on_copies_never_overspend(places: Iterator[Place]) -> Non
         released += len(place.released())
     print(f"{ROUNDS} rounds on copies: {dict(totals)}, {released} released")
     assert totals["BudgetError"] > 0 < totals["done"]
-
-
-def killed_at_claim(place: Place) -> int:
-    def work() -> None:
-        fc.Ledger.claim = lambda *_, **__: die()  # type: ignore[method-assign]
-        place.go()
-
-    return ended(fork(work))
 
 
 # private from the first byte
