@@ -14,9 +14,12 @@ import pytest
 
 import fedcalib as fc
 from fedcalib.accounting.spending import Spending
+from fedcalib.deploy.flower import serve
+from fedcalib.deploy.job import Job
 from fedcalib.errors import BudgetError, LedgerError
 from fedcalib.loop import Outline, Runtime, Step, Total
 from tests.contract.subjects import federation
+from tests.remote.places import places
 from tests.test_ledger import tamper
 
 STEPS = 4
@@ -213,6 +216,25 @@ def test_a_copied_state_of_a_command_pays_again(tmp_path: Path) -> None:
     assert spent(ledger) == 2, "a finished command is replayed"
 
 
+def test_a_server_whose_transcript_was_put_back_pays_again(tmp_path: Path) -> None:
+    job = Job("fed-bin", "distributed", 5, epsilon=1.0)
+    folder, sites = tmp_path / "server" / job.key, places(federation(2), folder=tmp_path / "sites")
+    ledger = fc.Ledger(tmp_path / "server" / "ledger.db")
+    ledger.limit("default", 1)
+
+    def submit() -> fc.Result[Any]:
+        return serve(job, sites.runtime(state=folder), folder, tmp_path / "out")
+
+    submit()
+    path = folder / "transcript.jsonl"
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(BudgetError, match="Step 0 was not sent again"):
+        submit()
+    ledger.limit("default", 2)
+    assert submit().privacy.epsilon == pytest.approx(2.0)
+    assert ledger.account("default").epsilon == 2
+
+
 # what was sent, and what only looks like it
 
 
@@ -265,6 +287,8 @@ def test_what_a_restored_ledger_forgot_the_transcript_still_knows(path: Path, le
     go(runtime, path, ledger)
     assert runtime.released[0][1:] == (0, 2), "all but the last attempt are known to have been sent"
     assert spent(ledger) == Decimal("1.25")
+    shutil.copy(backup, ledger.path)
+    assert go(Releasing(), path, ledger).privacy.epsilon == pytest.approx(1.5), "three attempts, the last answered"
 
 
 # refusals

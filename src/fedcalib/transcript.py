@@ -145,8 +145,8 @@ class Transcript:
     def asked(self, steps: int) -> list[Asked]:
         """How often each of so many steps was asked; numbers of attempts that other copies used are counted too."""
         last = {line["step"]: line for line in self.lines if line["state"] == "asked"}
-        found = {step: Asked(line["attempt"] + 1, bool(line.get("claim"))) for step, line in last.items()}
-        return [found.get(step, Asked()) for step in range(steps)]
+        waits = {step for step, line in last.items() if line.get("claim")} - set(self.answered)
+        return [Asked(last[step]["attempt"] + 1, step in waits) if step in last else Asked() for step in range(steps)]
 
     @property
     def answered(self) -> tuple[int, ...]:

@@ -121,10 +121,10 @@ class Debits(Protocol):
 @final
 @dataclass(frozen=True)
 class Asked:
-    """What a transcript knows of a step: how often it was asked, and whether the last time waits for a claim."""
+    """What a transcript knows of a step: how often it was asked, and whether the last time may wait for a claim."""
 
     attempts: int = 0
-    claimed_first: bool = False
+    waits: bool = False
 
 
 @final
@@ -166,7 +166,7 @@ class Payments:
 
     def _asked(self, step: int, asked: Asked) -> int:
         last = asked.attempts - 1
-        unsent = self.claiming and asked.claimed_first and (step, last) not in self._known
+        unsent = self.claiming and asked.waits and (step, last) not in self._known
         return last if unsent else asked.attempts
 
     def claim(self, step: int, sent: Sequence[int]) -> None:
