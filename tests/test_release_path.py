@@ -322,7 +322,7 @@ def test_a_kill_at_random_lines(places: Iterator[Place]) -> None:
         assert claimed <= STEPS + kills - before
         costs.update(released=released, claimed=claimed, repeated=claimed - STEPS)
     print(f"{kills} kills over {most} lines, {finished} runs finished, {dict(costs)}")
-    assert costs["repeated"] > 0, "some kills hit between a claim and its answer"
+    assert costs["repeated"] > 0 or not SOAK, "of many kills, some hit between a claim and its answer"
 
 
 @pytest.mark.skipif(not SOAK, reason="slow: a process per line; run `make soak`")
