@@ -29,9 +29,14 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 # Coverage is enforced where torch is installed: without it, the code that uses torch counts as missed
-COVERAGE := $(if $(TORCH),--cov=fedcalib --cov-report= --cov-fail-under=96)
+COVERAGE := .coverage.json
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(COVERAGE)
+ifeq ($(TORCH),)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+else
+	$(BIN)/python -m slipcover --source src/fedcalib --json --out $(COVERAGE) -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m tests.coverage $(COVERAGE) --at-least 96
+endif
 
 # The wheel in an empty environment, with whatever versions pip chooses
 wheel: $(VENV)/.dev
@@ -97,4 +102,4 @@ $(VENV)/.bench: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv .venv-* demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage.json

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: small products on many threads crawl on a busy machine
@@ -23,16 +22,3 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("real data not found: this test reads ../shared/data, beside the repository")
     return folder
-
-
-TRACED = 2
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let coverage follow the first cases of each test only: the others reach the same lines, and tracing is slow."""
-    cases = Counter[str]()
-    for item in items:
-        name = item.nodeid.partition("[")[0]
-        cases[name] += 1
-        if cases[name] > TRACED:
-            item.add_marker("no_cover")
