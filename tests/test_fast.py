@@ -55,7 +55,7 @@ def test_histograms_are_the_sums_of_their_rows(classes: int, kind: type[Floats])
     scale = query.spread(dict.fromkeys(query.blocks, 8.0))
     rows = query.rows(records)
     for given_scale in (None, scale):
-        expected = rows.sum(query.size, given_scale)
+        expected = rows.sum(query.size, None if given_scale is None else query.grid(given_scale))
         np.testing.assert_array_equal(query.pooled(records, given_scale), expected)
         with fast.compiled():
             np.testing.assert_array_equal(query.pooled(records, given_scale), expected)

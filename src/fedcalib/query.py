@@ -9,7 +9,7 @@ of clients' own vectors are worked out here, so that a query has to state its co
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import isfinite, prod
@@ -19,6 +19,7 @@ import numpy as np
 
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
+from fedcalib.numeric import ExactSum, Grid, finite, known_cells
 from fedcalib.randomness import Randomness
 from fedcalib.records import CHUNK, Records
 from fedcalib.types import Array, Floats, Ints
@@ -54,21 +55,27 @@ class Rows:
         touched = self.values if self.cells is None else self.cells
         return 0 if touched is None else int(touched.shape[1])
 
-    def sum(self, size: int, scale: Floats | None = None) -> Array:
-        """The sum of all rows, shape (size,); with a scale, each entry is first scaled and truncated to an integer."""
+    def sum(self, size: int, grid: Grid | None = None) -> Array:
+        """The sum of all rows, shape (size,), without entries that are not finite or outside the cells.
+
+        On a grid every row first becomes integers within the grid's bounds.
+        """
+        if grid is not None:
+            total = ExactSum(size)
+            self.add_to(grid, total)
+            return total.value()
         if self.cells is None:
-            return dense_sum(self.values, scale)
-        cells = np.asarray(self.cells).reshape(-1)
-        values = None if self.values is None else np.asarray(self.values).reshape(-1)
-        if cells.size and cells.min() < 0:
-            kept = cells >= 0
-            cells, values = cells[kept], None if values is None else values[kept]
-        if values is None:
-            counts: Array = np.bincount(cells, minlength=size)
-            return counts if scale is None else counts * scale.astype(np.int64)
-        weights = values if scale is None else np.trunc(values * scale[cells])
-        summed: Array = _summed(weights, lambda terms: np.bincount(cells, weights=terms, minlength=size))
-        return summed if scale is None else summed.astype(np.int64)
+            return dense_sum(self.values)
+        cells = known_cells(self.cells, size).reshape(-1)
+        weights = None if self.values is None else finite(np.asarray(self.values).reshape(-1))
+        return np.bincount(cells, weights, minlength=size + 1)[:-1]
+
+    def add_to(self, grid: Grid, total: ExactSum) -> None:
+        """Add all rows to a total on a grid, each within the bounds of the grid."""
+        if self.cells is not None:
+            grid.add_sparse(self.cells, self.values, total)
+        elif self.values is not None:
+            grid.add_dense(self.values, total)
 
     def dense(self, size: int) -> Floats:
         """The rows written out in full, shape (n, size): for tests and small local reports."""
@@ -77,32 +84,16 @@ class Rows:
         n, k = self.cells.shape
         matrix = np.zeros((n, size + 1))
         values = np.ones((n, k)) if self.values is None else self.values
-        np.add.at(matrix, (np.repeat(np.arange(n), k), self.cells.reshape(-1)), np.asarray(values).reshape(-1))
+        cells = known_cells(self.cells, size).reshape(-1)
+        np.add.at(matrix, (np.repeat(np.arange(n), k), cells), np.asarray(values).reshape(-1))
         return matrix[:, :size]
 
 
-def finite(values: Floats) -> Floats:
-    """Values, with what is not a finite number read as zero, so that it stays within every bound."""
-    if np.isfinite(values).all():
-        return values
-    cleaned: Floats = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
-    return cleaned
-
-
-def _summed(values: Floats, add: Callable[[Floats], Array]) -> Array:
-    """Sum, and sum again without values that are not finite if the result shows that there are any."""
-    with np.errstate(invalid="ignore"):  # infinity less infinity
-        total = add(values)
-    return total if np.isfinite(total).all() else add(finite(values))
-
-
-def dense_sum(values: Floats | None, scale: Floats | None) -> Array:
-    """The sum of rows that touch every cell, shape (size,)."""
+def dense_sum(values: Floats | None) -> Array:
+    """The sum of rows that touch every cell, shape (size,), without entries that are not finite."""
     if values is None:
         raise InputError("Expected values for rows that touch every cell, found none.")
-    terms = values if scale is None else np.trunc(values.astype(np.float64) * scale)
-    total = _summed(terms, lambda rows: np.asarray(rows.sum(axis=0, dtype=np.float64)))
-    return total if scale is None else total.astype(np.int64)
+    return np.asarray(finite(values).sum(axis=0, dtype=np.float64))
 
 
 @final
@@ -127,20 +118,19 @@ def groups(offsets: Ints, max_records: int) -> Iterator[tuple[int, int]]:
 
 
 def coordinates(rows: Rows, owner: Ints, clients: int, size: int) -> ClientTerms:
-    """Sums of each client's rows, by client and cell."""
+    """Sums of each client's rows, by client and cell; what is not finite or outside the cells is left out."""
     cells = np.broadcast_to(np.arange(size), (len(owner), size)) if rows.cells is None else rows.cells
-    keys = (owner[:, None] * size + cells).reshape(-1)
-    values = np.ones(keys.shape) if rows.values is None else np.asarray(rows.values, np.float64).reshape(-1)
-    if rows.cells is not None:
-        kept = np.asarray(cells).reshape(-1) >= 0
-        keys, values = keys[kept], values[kept]
+    cells = known_cells(cells, size)
+    keys = np.where(cells < size, owner[:, None] * size + cells, clients * size).reshape(-1)
+    values = None if rows.values is None else finite(np.asarray(rows.values, np.float64).reshape(-1))
     if clients * size <= 8 * max(len(keys), CHUNK):  # dense is faster and no larger than the entries themselves
-        summed = _summed(values, lambda terms: np.bincount(keys, weights=terms, minlength=clients * size))
+        summed = np.bincount(keys, values, clients * size + 1)[:-1].astype(np.float64)
         found = np.flatnonzero(summed)
         return ClientTerms(clients, found // size, found % size, summed[found])
     found, inverse = np.unique(keys, return_inverse=True)
-    summed = _summed(values, lambda terms: np.bincount(inverse.reshape(-1), weights=terms, minlength=len(found)))
-    return ClientTerms(clients, found // size, found % size, summed)
+    summed = np.bincount(inverse.reshape(-1), values, len(found)).astype(np.float64)
+    known = found < clients * size
+    return ClientTerms(clients, found[known] // size, found[known] % size, summed[known])
 
 
 def single_client(total: Array) -> ClientTerms:
@@ -248,7 +238,7 @@ class Query(ABC):
 
     @abstractmethod
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        """The sum over all clients, shape (size,); with a scale, each unit's part is first scaled and truncated."""
+        """The sum over all clients, shape (size,); with a scale, each unit adds integers within its bounds."""
 
     @abstractmethod
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
@@ -278,6 +268,23 @@ class Query(ABC):
         edges = accumulate((block.size for block in blocks.values()), initial=0)
         parts = (vector[start:stop] for start, stop in pairwise(edges))
         return {name: part.reshape(block.shape) for (name, block), part in zip(blocks.items(), parts, strict=True)}
+
+    def grid(self, scale: Floats) -> Grid:
+        """The integer grid of this scale, shape (size,), one number per block, with the bounds of the blocks."""
+        parts = {name: part.reshape(-1) for name, part in self.split(scale).items()}
+        scales = {name: float(part[0]) for name, part in parts.items()}
+        if not all((part == scales[name]).all() for name, part in parts.items()):
+            raise InputError("Expected one scale for all cells of a block, found several.")
+        return self.grid_within(scales, {name: block.bound for name, block in self.blocks.items()})
+
+    def grid_within(self, scales: Mapping[str, float], bounds: Mapping[str, Bound]) -> Grid:
+        """The integer grid of these scales and bounds, by name of the block."""
+        sizes = [block.size for block in self.blocks.values()]
+        return Grid(
+            sizes,
+            [scales[name] for name in self.blocks],
+            [(bounds[name].l1, bounds[name].l2, bounds[name].linf) for name in self.blocks],
+        )
 
     def spread(self, values: Mapping[str, float]) -> Floats:
         """One number per block, repeated over the block's cells, shape (size,)."""
@@ -320,10 +327,13 @@ class RecordQuery(Query):
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """The sum over pooled records, a slice at a time; override it for speed."""
-        total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
-        for chunk in records.chunks(min(CHUNK, self._at_once(records))):
-            total += self.rows(chunk).sum(self.size, scale)
-        return total
+        rows = (self.rows(chunk) for chunk in records.chunks(min(CHUNK, self._at_once(records))))
+        if scale is None:
+            return sum((each.sum(self.size) for each in rows), np.zeros(self.size))
+        grid, total = self.grid(scale), ExactSum(self.size)
+        for each in rows:
+            each.add_to(grid, total)
+        return total.value()
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
         max_records = self._at_once(federation.records)
@@ -340,6 +350,15 @@ class RecordQuery(Query):
         """Number of records whose rows may be written out at a time: fewer, the more cells each row touches."""
         width = self.rows(records.take(slice(0, 1))).width if len(records) else 1
         return max(1, min(4 * CHUNK, _MAX_ENTRIES // max(1, width)))
+
+
+def counted_on(query: Query, counts: Ints, scale: Floats | None) -> Array:
+    """The sum of terms that each are one in one cell per block, from their number per cell, shape (size,)."""
+    if scale is None:
+        return counts
+    total = ExactSum(query.size)
+    query.grid(scale).add_counts(counts, total)
+    return total.value()
 
 
 class ClientQuery(Query):
@@ -380,7 +399,12 @@ class ClientQuery(Query):
         return np.stack(vectors) if vectors else np.zeros((0, self.size))
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        return dense_sum(self.terms(federation, randomness), scale)
+        terms = self.terms(federation, randomness)
+        if scale is None:
+            return dense_sum(terms)
+        total = ExactSum(self.size)
+        self.grid(scale).add_dense(terms, total)
+        return total.value()
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
         terms = self.terms(federation, randomness)
@@ -434,7 +458,8 @@ class Join(Query):
         for part in self.parts:
             rows = part.rows(records)
             index = np.tile(np.arange(part.size), (len(records), 1)) if rows.cells is None else rows.cells
-            cells.append(np.where(index < 0, -1, index + offset))
+            index = known_cells(index, part.size)
+            cells.append(np.where(index < part.size, index + offset, -1))
             values.append(np.ones(index.shape) if rows.values is None else rows.values)
             offset += part.size
         return Rows(np.concatenate(cells, axis=1), np.concatenate(values, axis=1))

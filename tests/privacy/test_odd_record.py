@@ -15,9 +15,10 @@ from fedcalib import wire
 from fedcalib.errors import RefusedError
 from fedcalib.federation import Federation
 from fedcalib.methods.ccvr import ClosedForm
+from fedcalib.numeric import Grid
 from fedcalib.privacy.local import Coder, RandomisedReports
 from fedcalib.privacy.local_reports import Entries, SignedCell, Unary
-from fedcalib.privacy.ring import MAX_SUM, grid, grid_total, unwrap
+from fedcalib.privacy.ring import MAX_SUM, exact_total, grid, grid_total, unwrap
 from fedcalib.queries.moments import ClassMoments
 from fedcalib.queries.shift import ClippedLosses, ConfidenceGaps
 from fedcalib.queries.temperature import TemperatureCurve, TemperatureScores, TemperatureSlope
@@ -149,20 +150,22 @@ def test_what_is_no_number_adds_nothing_and_takes_nothing_along(cells, value):
     clean = np.array([[1.5, 2.5], [0.0, 0.25], [4.0, 8.0]])
     broken = clean.copy()
     broken[1, 0] = value
-    for scale in (None, np.array([2.0, 4.0])):
-        assert Rows(cells, broken).sum(2, scale).tolist() == Rows(cells, clean).sum(2, scale).tolist()
+    for grid in (None, Grid([1, 1], [2.0, 4.0], [(9.0, 9.0, 9.0)] * 2)):
+        assert Rows(cells, broken).sum(2, grid).tolist() == Rows(cells, clean).sum(2, grid).tolist()
     for size in (2, 1 << 20):  # the second takes the way of sparse sums
         rows = [Rows(np.array([[0, 1], [1, 0], [0, 1]]), values) for values in (broken, clean)]
         found = [coordinates(each, np.array([0, 0, 1]), 2, size) for each in rows]
         assert found[0].value.tolist() == found[1].value.tolist()
 
 
-@pytest.mark.parametrize("total", [np.iinfo(np.int64).min, np.nan])
-def test_the_grid_refuses_what_does_not_fit_at_either_end(total, monkeypatch):
-    query = TemperatureSlope(1.0, 3.0, 3)
+@pytest.mark.parametrize("total", [np.iinfo(np.int64).min, np.iinfo(np.int64).max, np.nan, 1e300])
+def test_an_exact_sum_beyond_the_grid_is_refused_and_a_noisy_one_saturates(total, monkeypatch):
+    query, alone = TemperatureSlope(1.0, 3.0, 3), Federation.of([ordinary(1)])
     monkeypatch.setattr(TemperatureSlope, "total", lambda *_: np.array([0, total]))
     with pytest.raises(RefusedError, match="below 2\\^62"):
-        grid_total(query, Federation.of([ordinary(1)]), fc.Simulated(0), {"slope": 1.0, "bend": 1.0})
+        exact_total(query, alone, fc.Simulated(0), {"slope": 1.0, "bend": 1.0})
+    steps = grid_total(query, alone, fc.Simulated(0), {"slope": 1.0, "bend": 1.0})
+    assert steps.tolist() == [0, 0 if np.isnan(total) else int(np.sign(total)) * (MAX_SUM - 1)]
 
 
 @pytest.mark.parametrize("total", [np.iinfo(np.int64).min, -MAX_SUM, MAX_SUM])

@@ -46,6 +46,7 @@ def bin_index(p: Any, bins: int) -> Ints:
 def bin_index_unchecked(p: Floats, bins: int) -> Ints:
     """Bin number of each probability, for values that were checked before."""
     scaled: Floats = np.multiply(p, float(bins), dtype=np.float64)
+    np.fmax(scaled, 0.0, out=np.asarray(scaled))  # whatever it holds, NaN included, a record is in a bin
     return np.minimum(scaled, bins - 1).astype(np.int64)  # the cast truncates, which is floor from 0 upwards
 
 
@@ -76,8 +77,8 @@ def check_unit_interval(values: Floats, name: str) -> None:
 
 def odds_cells(odds: Floats, cells: int, reach: float) -> Ints:
     """Cell number of each log-odds, on [-reach, reach]; values beyond belong to the outer cells."""
-    cell: Ints = np.clip((odds + reach) * (cells / (2 * reach)), 0, cells - 1).astype(np.int64)
-    return cell
+    cell: Ints = np.minimum(np.fmax((odds + reach) * (cells / (2 * reach)), 0), cells - 1).astype(np.int64)
+    return cell  # NaN is in the lowest cell
 
 
 Counter = Callable[[Floats, int], Ints]
@@ -122,6 +123,7 @@ def _plain(probs: Floats, bins: int) -> Ints:
         part = probs[start : start + step]
         product, cell = scaled[: len(part)], cells[: len(part)]
         np.multiply(part, float(bins), out=product, dtype=np.float64)  # as bin_index does
+        np.fmax(product, 0.0, out=product)
         np.minimum(product, bins - 1, out=product)
         np.copyto(cell, product, casting="unsafe")  # truncates
         cell += starts
@@ -147,8 +149,9 @@ def _compiled_loop() -> Any:
         records, classes = probs.shape
         for record in range(records):
             for label in range(classes):
-                cell = int(np.float64(probs[record, label]) * bins)
-                total[label, min(cell, bins - 1)] += 1
+                product = np.float64(probs[record, label]) * bins
+                inside = min(product, bins - 1.0) if product > 0.0 else 0.0  # NaN is in the lowest bin
+                total[label, int(inside)] += 1
 
     return numba.njit(nogil=True)(loop)
 

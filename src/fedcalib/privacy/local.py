@@ -17,6 +17,7 @@ from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
+from fedcalib.numeric import known_cells
 from fedcalib.privacy import Mechanism, Privacy, protected
 from fedcalib.privacy.local_reports import (
     Cell,
@@ -273,7 +274,7 @@ def _entries(query: Query, records: Records, sampled: Ints | None) -> Iterator[t
         yield from _sampled_cells(query, rows, sizes, sampled)
         return
     cells = np.broadcast_to(np.arange(query.size), (len(records), query.size)) if rows.cells is None else rows.cells
-    block = np.where(cells < 0, -1, np.repeat(np.arange(len(sizes)), sizes)[cells])
+    block = np.append(np.repeat(np.arange(len(sizes)), sizes), -1)[known_cells(cells, query.size)]
     kept = block >= 0 if sampled is None else block == sampled[:, None]
     row = np.repeat(np.arange(len(records)), kept.sum(axis=1))
     cell, block = cells[kept], block[kept]

@@ -18,7 +18,7 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.query import finite
+from fedcalib.numeric import finite
 from fedcalib.randomness import Randomness, Rate
 from fedcalib.types import Bools, Floats, Ints
 
@@ -32,6 +32,10 @@ class Entries:
     row: Ints  # (entries,)
     cell: Ints  # (entries,): from 0 within the block
     value: Floats  # (entries,)
+
+
+def _inside(entries: Entries, cells: int) -> Bools:
+    return (entries.cell >= 0) & (entries.cell < cells)
 
 
 class Symbols(ABC):
@@ -70,7 +74,7 @@ class Cell(Symbols):
 
     def draw(self, entries: Entries, generator: np.random.Generator) -> Ints:
         chosen = np.full(entries.records, -1, dtype=np.int64)
-        chosen[entries.row] = entries.cell
+        chosen[entries.row] = np.where(_inside(entries, self.cells), entries.cell, -1)
         return chosen
 
     def read(self, encoder: Encoder, reported: Ints, reports: int, records: int) -> tuple[Floats, Floats]:
@@ -117,7 +121,8 @@ class SignedCell(Symbols):
         first = np.searchsorted(entries.row, np.arange(entries.records))
         place = np.arange(len(entries.row)) - first[entries.row]
         sizes = np.zeros((entries.records, int(place.max(initial=-1)) + 1))
-        sizes[entries.row, place] = np.abs(finite(entries.value))
+        values = np.where(_inside(entries, self.cells), finite(entries.value), 0.0)
+        sizes[entries.row, place] = np.minimum(np.abs(values), self.l1)
         point = self.l1 * generator.random(entries.records)
         passed = (np.cumsum(sizes, axis=1) <= point[:, None]).sum(axis=1)
         hit = np.flatnonzero(passed < sizes.shape[1])
@@ -162,8 +167,8 @@ class Coordinate(Symbols):
     def draw(self, entries: Entries, generator: np.random.Generator) -> Ints:
         """Sample the cell, then round its value to a sign at random."""
         cell = generator.integers(self.cells, size=entries.records)
-        here = entries.cell == cell[entries.row]
-        value = np.bincount(entries.row[here], finite(entries.value[here]), entries.records) / self.linf
+        here = np.where(entries.cell == cell[entries.row], np.clip(finite(entries.value), -self.linf, self.linf), 0.0)
+        value = np.clip(np.bincount(entries.row, here, entries.records) / self.linf, -1.0, 1.0)
         plus = generator.random(entries.records) < (1 + value) / 2
         return np.asarray(2 * cell + plus, dtype=np.int64)
 

@@ -18,14 +18,15 @@ import numpy as np
 from fedcalib.cohort import MAX_CLIENTS
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
+from fedcalib.numeric import MAX_STEPS, finite
 from fedcalib.privacy import Mechanism
-from fedcalib.query import Block, ClientTerms, Query, finite
+from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import MAX_NOISE, Randomness
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints, Words
 
 MODULUS: Final = 1 << 64
-MAX_SUM: Final = 1 << 62  # a quarter of the ring, so that a sum that wrapped around is recognised
+MAX_SUM: Final = MAX_STEPS + 1  # a quarter of the ring, so that a sum that wrapped around is recognised
 _MIN_BITS: Final = 20  # of grid steps that a real block's largest entry spans
 
 
@@ -79,19 +80,32 @@ def grid(block: Block) -> float:
 
 
 def grid_total(query: Query, federation: Federation, randomness: Randomness, scales: Mapping[str, float]) -> Ints:
-    """The sum of terms on the integer grid, each truncated toward zero; a sum that the ring cannot hold is refused."""
+    """The sum of terms on the integer grid, each within its bounds; beyond 2^62 - 1 steps it saturates.
+
+    A refusal would reveal something about the records. Clamping a sum does not raise its sensitivity: two numbers are
+    never further apart after it.
+    """
     total: Array = query.total(federation, randomness, query.spread(scales))
-    if not _fits(total):
+    if total.dtype != np.int64:  # a query that sums in floats
+        total = np.clip(np.where(np.isnan(total), 0.0, total), -(2.0**62), 2.0**62).astype(np.int64)
+    return np.clip(total, -MAX_STEPS, MAX_STEPS)
+
+
+def exact_total(query: Query, federation: Federation, randomness: Randomness, scales: Mapping[str, float]) -> Ints:
+    """As `grid_total`, where nothing is hidden from the reader of the sum: what the ring cannot hold is refused."""
+    steps = query.spread(scales)
+    total: Array = query.total(federation, randomness, steps)
+    if not _fits(total, MAX_STEPS) or query.grid(steps).too_fine:
         raise RefusedError(
             f"Expected sums below 2^62 grid steps, found {total.min():.3g} to {total.max():.3g}; the message was not "
             "sent. Use a coarser scale."
         )
-    return total.astype(np.int64)
+    return total.astype(np.int64, copy=False)
 
 
-def _fits(total: Array) -> bool:
+def _fits(total: Array, limit: int = MAX_SUM) -> bool:
     """Compare both ends, since the lowest integer has no absolute value; NaN does not fit."""
-    return bool(total.min(initial=0) > -MAX_SUM and total.max(initial=0) < MAX_SUM)
+    return bool(total.min(initial=0) > -limit and total.max(initial=0) < limit)
 
 
 def noise_by_block(query: Query, widths: Mapping[str, float], draw: Callable[[float, int], Ints]) -> Ints:
@@ -116,7 +130,11 @@ def unwrap(words: Words, query: Query, scales: Mapping[str, float]) -> Floats:
 
 
 def norms(query: Query, terms: ClientTerms) -> Floats:
-    """The L2 norm of each client's blocks, (clients, blocks); entries that are not finite count as zero."""
+    """The L2 norm of each client's blocks, (clients, blocks); entries that are not finite count as zero.
+
+    Entries whose squares underflow count as zero too, so a norm is a float's estimate: a mechanism that clips by it
+    enforces the clip again in integers.
+    """
     with np.errstate(over="ignore", under="ignore"):  # a norm too large for a float is infinite, and clipped to zero
         squares = np.bincount(_client_block(query, terms), finite(terms.value) ** 2, terms.clients * len(query.blocks))
     return np.sqrt(squares).reshape(terms.clients, len(query.blocks))

@@ -15,7 +15,7 @@ from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Plan
 from fedcalib.privacy import Mechanism, Privacy
-from fedcalib.privacy.ring import RingMechanism, check_positive, grid_total, unwrap, wrap
+from fedcalib.privacy.ring import RingMechanism, check_positive, exact_total, unwrap, wrap
 from fedcalib.query import Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Array, Floats
@@ -39,7 +39,7 @@ class FixedPoint(RingMechanism):
         return query.sufficient.size
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
-        return wrap(grid_total(query.sufficient, federation, randomness, self.scales))
+        return wrap(exact_total(query.sufficient, federation, randomness, self.scales))
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
         return query.expand(unwrap(total, query.sufficient, self.scales)), np.zeros(query.size)

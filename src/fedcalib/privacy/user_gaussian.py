@@ -9,8 +9,6 @@ from functools import cache
 from math import ceil, inf, log2, sqrt
 from typing import final
 
-import numpy as np
-
 from fedcalib import accounting
 from fedcalib.accounting import least_noise, rho_for
 from fedcalib.accounting.events import Event, Repeated, SampledGaussian
@@ -19,6 +17,7 @@ from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
+from fedcalib.numeric import ExactSum
 from fedcalib.privacy import Mechanism, Privacy, check_delta, check_epsilon, protected_by_noise
 from fedcalib.privacy.ring import (
     MAX_SUM,
@@ -30,12 +29,11 @@ from fedcalib.privacy.ring import (
     unwrap,
     wrap,
 )
-from fedcalib.query import Block, ClientTerms, Query
+from fedcalib.query import Block, Bound, Query
 from fedcalib.randomness import Randomness
-from fedcalib.types import Array, Floats, Ints
+from fedcalib.types import Array, Floats
 
 _CLIP_BITS = 30  # a clip spans at most 2^30 grid steps, so truncating a million clients costs at most 0.001 clips
-_CHUNK = 1 << 20  # entries at a time; that many of at most 2^30 each add up exactly in a float
 _ROUNDING_SLACK = 1 + 2.0**-32  # above the rounding error of a norm in floating point, and covered by the noise
 
 
@@ -63,19 +61,16 @@ class ClippedGaussian(RingMechanism):
         check_noise(self.sigmas)
 
     def gather(self, query: Query, federation: Federation, randomness: Randomness) -> Array:
-        total = np.zeros(query.size, dtype=np.int64)
+        """Clip in floats, with one factor per client, and enforce the clip in integers."""
+        clips = {name: self.clips[name] * _ROUNDING_SLACK for name in query.blocks}
+        bounds = {
+            name: Bound(clips[name] * block.size, clips[name], clips[name]) for name, block in query.blocks.items()
+        }
+        grid, total = query.grid_within(self.scales, bounds), ExactSum(query.size)
         for terms in query.by_client(federation, randomness):
-            total += self._sum(query, terms)
-        return wrap(total)
-
-    def _sum(self, query: Query, terms: ClientTerms) -> Ints:
-        values = clipped(query, terms, self.clips, separate=self.separate)
-        steps = np.trunc(values * query.spread(self.scales)[terms.cell])
-        total = np.zeros(query.size, dtype=np.int64)
-        for start in range(0, len(steps), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            total += np.bincount(terms.cell[part], steps[part], query.size).astype(np.int64)
-        return total
+            values = clipped(query, terms, self.clips, separate=self.separate)
+            grid.add_terms(terms.clients, terms.owner, terms.cell, values, total)
+        return wrap(total.value())
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
         noise = noise_by_block(query, self.sigmas, randomness.derive("noise").discrete_gaussian)

@@ -41,7 +41,7 @@ class ClassMoments(RecordQuery):
     diagonal: bool = False
 
     def __post_init__(self) -> None:
-        if self.classes < 2 or self.features < 1 or not 0 < self.radius < float("inf"):
+        if self.classes < 2 or self.features < 1 or not 1e-100 < self.radius < float("inf"):  # else squares underflow
             raise InputError(f"Expected at least 2 classes, 1 feature and a radius above 0, found {self!r:.200}.")
         if self.shift is not None and len(self.shift) != self.features:
             raise InputError(f"Expected a shift of {self.features} numbers, found {len(self.shift)}.")

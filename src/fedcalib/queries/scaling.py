@@ -12,6 +12,7 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.families import Derivatives, Family, bounded_logits
 from fedcalib.federation import Federation
+from fedcalib.numeric import ExactSum
 from fedcalib.query import Block, Bound, ClientQuery, RecordQuery, Rows
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
@@ -73,14 +74,15 @@ class ScalingGradient(RecordQuery):
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """Sum without writing the rows out; with a scale each row has to be truncated on its own."""
-        total: Array = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
         if scale is None:
+            total: Array = np.zeros(self.size)
             for part in records.chunks(max(_CACHED_LOGITS // records.classes, 16)):
                 total += self._sum(self._derivatives(part))
             return total
+        grid, exact = self.grid(scale), ExactSum(self.size)
         for part in records.chunks(self._rows_at_once):
-            total += Rows(None, self._rows(part)).sum(self.size, scale)
-        return total
+            grid.add_dense(self._rows(part), exact)
+        return exact.value()
 
     @property
     def _rows_at_once(self) -> int:

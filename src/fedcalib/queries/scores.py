@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import bin_index_unchecked, check_unit_interval
-from fedcalib.query import Block, Query, RecordQuery, Rows
+from fedcalib.query import Block, Query, RecordQuery, Rows, counted_on
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
 
@@ -99,8 +99,8 @@ class ScoreTree(RecordQuery):
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """Count the leaves once and sum them up, which takes one cell per record whatever the height."""
-        total = self.expand(ScoreLeaves(self.leaves, self.column).pooled(records))
-        return total if scale is None else total.astype(np.int64) * scale.astype(np.int64)
+        total = self.expand(_counts(records, self.leaves, self.column))
+        return counted_on(self, total, scale).astype(np.float64 if scale is None else np.int64, copy=False)
 
 
 TREE: Final = ScoreTree()
@@ -124,8 +124,11 @@ class ScoreLeaves(RecordQuery):
         return {"leaves": Block((2, self.leaves), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
-        leaf = bin_index_unchecked(scores_of(records, self.column), self.leaves)
-        return Rows((leaf + self.leaves * records.labels)[:, None], None)
+        return Rows(_leaf(records, self.leaves, self.column)[:, None], None)
+
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        total = _counts(records, self.leaves, self.column)
+        return counted_on(self, total, scale).astype(np.float64 if scale is None else np.int64, copy=False)
 
 
 def scores_of(records: Records, column: str = "") -> Floats:
@@ -139,6 +142,17 @@ def scores_of(records: Records, column: str = "") -> Floats:
         raise InputError(f"Expected one score per record in the column '{column}', found shape {scores.shape}.")
     check_unit_interval(scores, f"scores in the column '{column}'")
     return scores
+
+
+def _leaf(records: Records, leaves: int, column: str) -> Ints:
+    return bin_index_unchecked(scores_of(records, column), leaves) + leaves * records.labels
+
+
+def _counts(records: Records, leaves: int, column: str) -> Ints:
+    total = np.zeros(2 * leaves, dtype=np.int64)
+    for chunk in records.chunks():
+        total += np.bincount(_leaf(chunk, leaves, column), minlength=2 * leaves)
+    return total
 
 
 @final
@@ -166,7 +180,16 @@ class ScoreBuckets(RecordQuery):
         return {"buckets": Block((2, self.buckets), integral=True, one_hot=True, weight=self.share)}
 
     def rows(self, records: Records) -> Rows:
-        return Rows((bucket_of(scores_of(records), self.edges) + self.buckets * records.labels)[:, None], None)
+        return Rows(self._cells(records)[:, None], None)
+
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        total = np.zeros(2 * self.buckets, dtype=np.int64)
+        for chunk in records.chunks():
+            total += np.bincount(self._cells(chunk), minlength=2 * self.buckets)
+        return counted_on(self, total, scale).astype(np.float64 if scale is None else np.int64, copy=False)
+
+    def _cells(self, records: Records) -> Ints:
+        return bucket_of(scores_of(records), self.edges) + self.buckets * records.labels
 
 
 @final

@@ -15,7 +15,8 @@ import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.query import Block, Bound, ClientQuery, ClientTerms, finite
+from fedcalib.numeric import ExactSum, finite
+from fedcalib.query import Block, Bound, ClientQuery, ClientTerms
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
 from fedcalib.training.network import LocalTraining, Network, inputs_of
@@ -27,10 +28,13 @@ class LongQuery(ClientQuery, ABC):
     """A query whose vectors are long: sums run over one client after the other."""
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        summed: Array = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
-        for term in self._each(federation, randomness):
-            summed += term if scale is None else np.trunc(term * scale).astype(np.int64)
-        return summed
+        terms = self._each(federation, randomness)
+        if scale is None:
+            return sum(terms, np.zeros(self.size))
+        grid, summed = self.grid(scale), ExactSum(self.size)
+        for term in terms:
+            grid.add_dense(term[None], summed)
+        return summed.value()
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
         for term in self._each(federation, randomness):

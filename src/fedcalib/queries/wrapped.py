@@ -17,8 +17,9 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
+from fedcalib.numeric import MAX_STEPS, ExactSum
 from fedcalib.privacy.ring import clipped, norms
-from fedcalib.query import Block, Bound, ClientQuery, ClientTerms, Query, RecordQuery, Rows
+from fedcalib.query import Block, Bound, ClientQuery, ClientTerms, Query, RecordQuery, Rows, counted_on
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
@@ -45,10 +46,14 @@ class Calibrated(RecordQuery):
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
         """Calibrate a slice of records at a time, and let the query sum it."""
-        total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
-        for chunk in federation.records.chunks():
-            total += self.query.total(Federation.of([self.before.over(chunk)]), randomness, scale)
-        return total
+        chunks = (Federation.of([self.before.over(chunk)]) for chunk in federation.records.chunks())
+        parts = (self.query.total(chunk, randomness, scale) for chunk in chunks)
+        if scale is None:
+            return sum(parts, np.zeros(self.size))
+        total = ExactSum(self.size)
+        for part in parts:
+            total.add(part, MAX_STEPS)
+        return total.value()
 
     @property
     def sufficient(self) -> Query:
@@ -103,11 +108,13 @@ class Clipped(ClientQuery):
             yield ClientTerms(terms.clients, terms.owner, terms.cell, values)
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
-        total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
-        for terms in self.by_client(federation, randomness):
-            values = terms.value if scale is None else np.trunc(terms.value * scale[terms.cell])
-            total += np.bincount(terms.cell, values, self.size).astype(total.dtype)
-        return total
+        clients = self.by_client(federation, randomness)
+        if scale is None:
+            return sum((np.bincount(terms.cell, terms.value, self.size) for terms in clients), np.zeros(self.size))
+        grid, total = self.grid(scale), ExactSum(self.size)
+        for terms in clients:
+            grid.add_terms(terms.clients, terms.owner, terms.cell, terms.value, total)
+        return total.value()
 
 
 @final
@@ -145,7 +152,7 @@ class NormHistogram(ClientQuery):
         total = np.zeros(self.size, dtype=np.int64)
         for _, cells in self._cells(federation, randomness):
             total += np.bincount(cells, minlength=self.size)
-        return total if scale is None else total * scale.astype(np.int64)
+        return counted_on(self, total, scale)
 
     def _cells(self, federation: Federation, randomness: Randomness) -> Iterator[tuple[int, Ints]]:
         bounds = np.array([block.bound.l2 for block in self.query.blocks.values()])
