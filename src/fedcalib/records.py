@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, final
 
@@ -12,7 +12,7 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.types import Array, Floats, Ints
 
-MAX_LOGIT: Final = 1e30  # beyond any model's logits; exp(-1e30 / T) is 0 for any temperature T that is fitted
+MAX_LOGIT: Final = 1e30  # beyond any model's logits; exp(-1e30 / T) is 0 for all temperatures below 1e6, the highest
 CHUNK = 1 << 15  # records handled at once: large enough to vectorise, small enough to stay in cache
 
 
@@ -93,7 +93,8 @@ class Records:
     Raises
     ------
     InputError
-        If columns differ in length, labels are out of range, or scores are not finite or not probabilities.
+        If columns differ in length, labels are out of range, scores are not probabilities, or scores or further columns
+        hold NaN or infinity.
 
     Examples
     --------
@@ -115,13 +116,17 @@ class Records:
     def of_logits(cls, logits: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
         """Records whose scores are logits, shape (n, classes).
 
+        A record with a logit beyond 1e30 is shifted so that its largest logit is 0, and clamped at -1e30. That changes
+        no probability at any temperature that is fitted; all other records are kept as they are, bit by bit.
+
         Examples
         --------
         >>> import fedcalib as fc
         >>> fc.Records.of_logits([[2.0, 0.0], [0.0, 0.0]], labels=[0, 1]).score.round(2).tolist()
         [0.12, 0.5]
         """
-        return cls(_matrix(logits, "logits"), _labels(labels), True, _units(unit), _columns(extra)).checked()
+        given = cls(_matrix(logits, "logits"), _labels(labels), True, _units(unit), _columns(extra)).checked()
+        return replace(given, given=clip_logits(given.given))
 
     @classmethod
     def of_probs(cls, probs: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
@@ -161,6 +166,7 @@ class Records:
         for name, column in [*self.extra.items(), *([("unit", self.unit)] if self.unit is not None else [])]:
             if len(column) != n:
                 raise InputError(f"Expected {n} rows in the column '{name}', found {len(column)}.")
+            _check_finite(name, column)
         return self
 
     def __len__(self) -> int:
@@ -171,6 +177,11 @@ class Records:
         """Number of classes that a record is scored for."""
         return int(self.given.shape[1])
 
+    def check_classes(self, classes: int) -> None:
+        """Raise an error unless records are scored for so many classes, which is public."""
+        if self.classes != classes:
+            raise InputError(f"Expected {classes} classes, found {self.classes}.")
+
     @cached_property
     def probs(self) -> Floats:
         """Probabilities, shape (n, classes)."""
@@ -178,7 +189,10 @@ class Records:
 
     @cached_property
     def logits(self) -> Floats:
-        """Logits, shape (n, classes): those given, or log-probabilities; they and their differences are finite."""
+        """Logits, shape (n, classes): those given, or log-probabilities; they and their differences are finite.
+
+        Those that a client was given were clamped at the door; here it matters for logits that a network computes.
+        """
         return clip_logits(self.given) if self.are_logits else log_probs(self.given)
 
     @property
@@ -243,6 +257,16 @@ def _units(values: Any) -> Ints | None:
 
 def _columns(extra: Mapping[str, Any]) -> dict[str, Array]:
     return {name: np.asarray(column) for name, column in extra.items()}
+
+
+def _check_finite(name: str, column: Array) -> None:
+    if column.dtype.kind not in "fc" or np.isfinite(column).all():
+        return
+    row = int(np.argmax(~np.isfinite(column.reshape(len(column), -1)).all(axis=1)))
+    raise InputError(
+        f"Expected finite numbers in the column '{name}', found NaN or infinity first in row {row}; "
+        "drop those records or fill in a number."
+    )
 
 
 def _check_probs(probs: Floats) -> None:

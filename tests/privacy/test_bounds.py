@@ -1,149 +1,310 @@
-"""Bounds on every number of a privacy model: nothing saturates, overflows or fills the memory."""
+"""Bounds hold for any bit pattern of floats: every registered query, under every mechanism, in integers.
+
+Records are built here without the checks at the door, so that NaN and infinity reach the queries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from math import floor
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from tests.compatibility.instances import INSTANCES
+from tests.contract.subjects import planned_queries
+from tests.privacy.small_queries import served
 
 import fedcalib as fc
-from fedcalib.accounting import distributed_gaussian_rho
-from fedcalib.cohort import Cohort
-from fedcalib.errors import InputError
-from fedcalib.privacy.distributed import GaussianShares, PolyaShares
+from fedcalib.artifacts.scaling import VectorScaling
+from fedcalib.federation import Federation
+from fedcalib.numeric import ExactSum, Grid
+from fedcalib.privacy import Mechanism
+from fedcalib.privacy.local import RandomisedReports
+from fedcalib.privacy.ring import grid_total
 from fedcalib.privacy.secagg import FixedPoint
 from fedcalib.privacy.source_laplace import LaplaceTerms
 from fedcalib.privacy.user_gaussian import ClippedGaussian
-from fedcalib.randomness import MAX_NOISE, Randomness
+from fedcalib.queries.class_tables import LabelCounts
+from fedcalib.queries.shift import Confidence, ConfidenceGaps
+from fedcalib.queries.wrapped import Calibrated
+from fedcalib.query import ClientQuery, Join, Query
+from fedcalib.records import Records
 
-JUST_BELOW = float(np.nextafter(MAX_NOISE, 0))
-SOURCES = [fc.Secure(), fc.Simulated(1)]
-SAMPLERS: dict[str, Callable[[Randomness, float], np.ndarray]] = {
-    "Laplace": lambda source, scale: source.discrete_laplace(scale, 200),
-    "Gaussian": lambda source, scale: source.discrete_gaussian(scale, 200),
-    "a share": lambda source, scale: source.polya(1 / 3, scale, 200),
-    "several shares": lambda source, scale: source.polya(2.5, scale, 200),
-}
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=repr)
-@pytest.mark.parametrize("law", SAMPLERS)
-def test_p5_noise_is_never_constant(law: str, source: Randomness) -> None:
-    """Finding p5: with a sigma of 2^80 the sampler saturated, its noise was a constant, and the price was zero."""
-    widest = SAMPLERS[law](source, JUST_BELOW)
-    assert np.unique(widest).size > 190
-    assert 0.2 * MAX_NOISE < np.std(widest.astype(float)) < 5 * MAX_NOISE
-    for scale in (2.0**50, 2.0**75, 2.0**80, 1e300):
-        with pytest.raises(InputError, match=r"below 2\^50 grid steps.*Raise epsilon"):
-            SAMPLERS[law](source, scale)
-
-
-MECHANISMS: dict[str, Callable[[float], object]] = {
-    "PolyaShares": lambda width: PolyaShares({"a": 1.0}, {"a": width}, 3),
-    "GaussianShares": lambda width: GaussianShares({"a": 2.0**20}, {"a": width}, 3),
-    "LaplaceTerms": lambda width: LaplaceTerms({"a": 1.0}, {"a": width}),
-    "ClippedGaussian": lambda width: ClippedGaussian({"a": 1.0}, {"a": 1.0}, {"a": width}),
-}
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_p5_mechanisms_refuse_noise_that_cannot_be_drawn(name: str) -> None:
-    MECHANISMS[name](JUST_BELOW)
-    for width in (2.0**50, 2.0**80, float("inf"), float("nan"), 0.0, -1.0):
-        with pytest.raises(InputError, match="block 'a'"):
-            MECHANISMS[name](width)
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, 2.0**63, float("nan"), float("inf")])
-def test_scales_and_clips_stay_within_the_ring(scale: float) -> None:
-    for make in (
-        lambda: FixedPoint({"a": scale}),
-        lambda: PolyaShares({"a": scale}, {"a": 1.0}, 3),
-        lambda: LaplaceTerms({"a": scale}, {"a": 1.0}),
-        lambda: ClippedGaussian({"a": scale}, {"a": 1.0}, {"a": 1.0}),
-        lambda: fc.UserGaussian(1.0, 1e-5, clip=scale),
-    ):
-        with pytest.raises(InputError, match=r"2\^62"):
-            make()
-
-
-def test_settings_that_are_not_by_block_are_refused() -> None:
-    """What a hostile message may hold; an untyped error would reach the site's log as a fault of ours."""
-    for make in (
-        lambda: FixedPoint((1.0,)),  # type: ignore[arg-type]
-        lambda: PolyaShares({"a": 1.0}, (1.0,), 3),  # type: ignore[arg-type]
-        lambda: LaplaceTerms(None, {"a": 1.0}),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(InputError, match="one number per block"):
-            make()
-
-
-@pytest.mark.parametrize("floor", [0, -1, 1 << 33])
-def test_p8_a_floor_that_would_fill_the_memory_is_refused(floor: int) -> None:
-    for make in (
-        lambda: PolyaShares({"a": 1.0}, {"a": 1.0}, floor),
-        lambda: GaussianShares({"a": 1.0}, {"a": 4.0}, floor),
-        lambda: Cohort(10, 1.0, floor),
-    ):
-        with pytest.raises(InputError, match=r"2\^30"):
-            make()
-
-
-def test_a_billion_shares_are_accounted_in_little_memory() -> None:
-    few = distributed_gaussian_rho(1.0, 1.0, 4.0, 1 << 20, 10)
-    assert distributed_gaussian_rho(1.0, 1.0, 4.0, 1 << 30, 10) == pytest.approx(few / 1024)
-    narrow = [distributed_gaussian_rho(1.0, 1.0, 0.5, shares, 1) for shares in (1 << 20, (1 << 20) + 1, 1 << 21)]
-    assert narrow[0] <= narrow[1] * (1 + 1e-5) and all(np.isfinite(narrow))
-
-
-MODELS: dict[str, Callable[[float], object]] = {
-    "DistributedDP": fc.DistributedDP,
-    "SourceLaplace": fc.SourceLaplace,
-    "LocalDP": fc.LocalDP,
-    "UserGaussian": lambda epsilon: fc.UserGaussian(epsilon, 1e-5),
-}
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e7, float("inf"), float("nan")])
-@pytest.mark.parametrize("model", MODELS)
-def test_epsilon_has_a_range(model: str, epsilon: float) -> None:
-    with pytest.raises(InputError, match=r"Expected epsilon above 0.*is usual"):
-        MODELS[model](epsilon)
-
-
-@pytest.mark.parametrize("delta", [-1e-5, 0.2, 1.0, 1e-200, float("nan")])
-def test_delta_has_a_range(delta: float) -> None:
-    for make in (lambda: fc.DistributedDP(1.0, delta), lambda: fc.UserGaussian(1.0, delta)):
-        with pytest.raises(InputError, match=r"Expected delta above 0.*is usual"):
-            make()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: fc.Poisson(0.0),
-        lambda: fc.Poisson(1.5),
-        lambda: fc.Poisson(1e-12),
-        lambda: fc.Poisson(float("nan")),
-        lambda: fc.Poisson(0.5, dropout=1.0),
-        lambda: fc.Everyone(dropout=-0.1),
-        lambda: fc.Everyone(dropout=float("nan")),
-        lambda: fc.Disjoint(0),
-        lambda: fc.Disjoint(1 << 40),
-        lambda: Cohort(float("inf")),
-        lambda: Cohort(-1),
-        lambda: Cohort(10, rate=0.0),
-        lambda: fc.SecAgg(bits=41),
-    ],
+REGISTERED = [thing for thing in INSTANCES if isinstance(thing, Query)]
+MORE: list[Query] = [
+    Join((ConfidenceGaps((0.5, 2.0)), Confidence(), LabelCounts(2))),
+    LabelCounts(3),  # of fewer classes than the records have
+    Calibrated(ConfidenceGaps((0.5, 2.0)), VectorScaling((1e308, -1e308), (0.0, 1e308))),
+]
+QUERIES = [*REGISTERED, *MORE]
+PLANNED = [query for mark, query in planned_queries() if mark.split("-")[1] == "4"]
+OF_RECORDS = [index for index, query in enumerate([*QUERIES, *PLANNED]) if not isinstance(query, ClientQuery)]
+MODELS: list[fc.privacy.Privacy] = [
+    fc.SecAgg(),
+    fc.DistributedDP(1.0),
+    fc.DistributedDP(1.0, 1e-5),
+    fc.SourceLaplace(1.0),
+    fc.UserGaussian(1.0, 1e-5, clip=10.0),
+    fc.LocalDP(8.0),
+]
+SPECIAL = [np.nan, -np.nan, np.inf, -np.inf, 5e-324, -2e-308, 1.8e-308, 1.7e308, -1.7e308, 0.0, -0.0, 0.5, 1.0, 2.0]
+WORDS = st.one_of(
+    st.integers(0, 2**64 - 1), st.sampled_from([int(np.float64(value).view(np.uint64)) for value in SPECIAL])
 )
-def test_participation_and_cohorts_have_ranges(make: Callable[[], object]) -> None:
-    with pytest.raises(InputError, match="Expected"):
-        make()
+PLACES = 8  # of a record: up to 4 scores, 2 features, a rival's score, a domain
 
 
-def test_a_budget_that_no_noise_meets_is_refused() -> None:
-    """The accounting of samples has orders up to 2048, so it cannot show an epsilon far below ln(1/delta)/2000."""
-    plan, drawn = fc.method.Plan.of(fc.FedBin(clip=5.0), fc.Schema(2, 1000)), fc.Poisson(0.1)
-    with pytest.raises(InputError, match="Raise epsilon or delta"):
-        fc.UserGaussian(1e-4, 1e-6).mechanism(plan.queries[0], plan, drawn.cohort(1000), drawn)
+def classes_of(query: Query) -> int:
+    """The number of classes that a query was made for."""
+    if isinstance(query, Join):
+        return max(classes_of(part) for part in query.parts)
+    if query == LabelCounts(3):
+        return 4
+    inner = getattr(query, "query", query)
+    return int(getattr(inner, "classes", 2))
+
+
+def held(values: np.ndarray, labels: np.ndarray, classes: int, logits: bool) -> Records:
+    """Records of any floats, shape (n, places), which nobody has checked."""
+    extra = {
+        "features": values[:, 4:6],
+        "rival": values[:, 6],
+        "domain": values[:, 7],
+        "inputs": values[:, 4:5],
+    }
+    return Records(values[:, :classes], labels % classes, logits, None, extra)
+
+
+def ordinary(n: int, classes: int, seed: int = 0, logits: bool = True) -> Records:
+    rng = np.random.default_rng(seed)
+    given = 2 * rng.normal(size=(n, classes)) if logits else rng.dirichlet(np.ones(classes), n)
+    values = np.concatenate([given, np.zeros((n, PLACES - classes))], axis=1)
+    values[:, 4:] = rng.random((n, 4))
+    return held(values, rng.integers(classes, size=n), classes, logits)
+
+
+@st.composite
+def odd(draw: st.DrawFn, classes: int, most: int = 3) -> Records:
+    """A few records whose floats are any bit patterns."""
+    n = draw(st.integers(1, most))
+    words = draw(hnp.arrays(np.uint64, (n, PLACES), elements=WORDS))
+    values = words.view(np.float64)
+    if draw(st.booleans()):
+        with np.errstate(all="ignore"):
+            values = values.astype(np.float32)
+    labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, classes - 1)))
+    return held(values, labels, classes, draw(st.booleans()))
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """NumPy warns of overflow; here that is the point."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+@cache
+def mechanisms(index: int) -> list[Mechanism]:
+    """One mechanism per privacy model that serves the query."""
+    found = []
+    for model in MODELS:
+        try:
+            found.append(served(model, (QUERIES + PLANNED)[index], clients=3))
+        except fc.errors.RefusedError:
+            continue
+    return found
+
+
+def check_within(
+    query: Query, steps: np.ndarray, scales: Mapping[str, float], clips: Mapping[str, float] | None
+) -> None:
+    for name, part in query.split(steps).items():
+        bound, scale = query.blocks[name].bound, scales[name]
+        whole = [abs(int(step)) for step in part.reshape(-1)]
+        if clips is not None:
+            assert sum(step**2 for step in whole) <= (clips[name] * scale * (1 + 2.0**-32)) ** 2 * (1 + 2.0**-49)
+            continue
+        assert sum(whole) <= floor(bound.l1 * scale)
+        assert sum(step**2 for step in whole) <= floor((bound.l2 * scale) ** 2 * (1 + 2.0**-49))
+        assert max(whole, default=0) <= floor(bound.linf * scale)
+
+
+def split_up(rest: Records, one: Records) -> tuple[Federation, Federation]:
+    """The same clients with a record more and without it."""
+    others = [rest.take(slice(0, 4)), rest.take(slice(4, 7))]
+    joined = Records.concatenate([others[0].take(slice(0, 2)), one, others[0].take(slice(2, 4))])
+    return Federation.of([joined, others[1]]), Federation.of(others)
+
+
+def moved_by_record(query: Query, mechanism: Mechanism, one: Records) -> np.ndarray:
+    """What a record moves the shares by: the same seed draws the same noise with it and without it."""
+    both = split_up(ordinary(7, one.classes, logits=one.are_logits), one)
+    shares = [mechanism.gather(query, federation, fc.Simulated(5)) for federation in both]
+    assert shares[0].shape == shares[1].shape == (mechanism.width(query),)
+    assert shares[0].dtype == shares[1].dtype
+    return shares[0].view(np.int64) - shares[1].view(np.int64)
+
+
+def moved_by_client(query: Query, mechanism: Mechanism, one: Records) -> np.ndarray:
+    """What a client moves the noiseless sum by; it comes last, so that the others train with their own seeds."""
+    rest = ordinary(7, one.classes, logits=one.are_logits)
+    others = [rest.take(slice(0, 4)), rest.take(slice(4, 7))]
+    clients = [Federation.of([*others, one]), Federation.of(others)]
+    if isinstance(mechanism, ClippedGaussian):
+        words = [mechanism.gather(query, federation, fc.Simulated(5)) for federation in clients]
+        return words[0].view(np.int64) - words[1].view(np.int64)
+    sums = [grid_total(query, federation, fc.Simulated(5), mechanism.scales) for federation in clients]
+    return sums[0] - sums[1]
+
+
+def check_every_mechanism(index: int, one: Records) -> None:
+    query = (QUERIES + PLANNED)[index]
+    whole = any(block.bound.unit == "client" for block in query.blocks.values())
+    for mechanism in mechanisms(index):
+        if isinstance(mechanism, RandomisedReports):
+            check_symbols(query, mechanism, one.take(slice(0, 1)))
+            continue
+        sent = query.sufficient if isinstance(mechanism, FixedPoint) else query
+        clips = mechanism.clips if isinstance(mechanism, ClippedGaussian) else None
+        if whole or clips is not None:
+            steps = moved_by_client(sent, mechanism, one)
+        else:
+            steps = moved_by_record(query, mechanism, one.take(slice(0, 1)))
+        check_within(sent, steps, mechanism.scales, clips)
+
+
+def check_symbols(query: Query, mechanism: RandomisedReports, one: Records) -> None:
+    """Symbols are within the coder, and a record in another's place changes no symbol but its own."""
+    rest = ordinary(6, one.classes, seed=2, logits=one.are_logits)
+    drawn = []
+    for first in (one, rest.take(slice(0, 1))):
+        joined = Records.concatenate([rest.take(slice(1, 6)), first])
+        symbols = dict(mechanism._symbols(query, joined, np.random.default_rng(0)))
+        for name, chosen in symbols.items():
+            assert chosen.min(initial=-1) >= -1
+            assert chosen.max(initial=-1) < mechanism.coders[name].symbols.count
+        assert mechanism.gather(query, Federation.of([joined]), fc.Simulated(0)).shape == (mechanism.width(query),)
+        assert mechanism.encode(query, joined, fc.Simulated(0)).shape == (mechanism.width(query),)
+        drawn.append(symbols)
+    differing = [int((drawn[0][name] != drawn[1][name]).sum()) for name in drawn[0]]
+    reported = 1 if mechanism.chances is not None else len(differing)
+    assert max(differing) <= 1 and sum(differing) <= reported
+
+
+@pytest.mark.parametrize("index", range(len(QUERIES)), ids=lambda i: type(QUERIES[i]).__name__)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_any_unit_stays_within_its_bound_under_every_mechanism(index: int, data: st.DataObject) -> None:
+    with quietly():
+        check_every_mechanism(index, data.draw(odd(classes_of(QUERIES[index]))))
+
+
+@pytest.mark.parametrize("index", OF_RECORDS, ids=lambda i: type((QUERIES + PLANNED)[i]).__name__)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), bits=st.sampled_from([0, 7, 20]))
+def test_every_sum_is_that_of_enforced_rows_and_each_record_adds_its_own(
+    index: int, data: st.DataObject, bits: int
+) -> None:
+    """So no override leaves the bounds, and no record changes what another one adds."""
+    query = (QUERIES + PLANNED)[index]
+    one = data.draw(odd(classes_of(query) if index < len(QUERIES) else 4)).take(slice(0, 1))
+    scale = np.full(query.size, 2.0**bits)
+    with quietly():
+        both = split_up(ordinary(7, one.classes, logits=one.are_logits), one)
+        sums = [query.total(held, fc.Simulated(0), scale) for held in (*both, Federation.of([one]))]
+        assert (sums[0] - sums[1]).tolist() == sums[2].tolist()
+        if not isinstance(query, Join):
+            assert sums[0].tolist() == query.rows(both[0].records).sum(query.size, query.grid(scale)).tolist()
+            check_within(query, sums[2], dict.fromkeys(query.blocks, 2.0**bits), None)
+
+
+SIZES, BOUNDS = [1, 3, 2], [(1.0, 1.0, 1.0), (2.0, 1.5, 1.0), (0.5, 0.5, 0.25)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    words=hnp.arrays(np.uint64, st.tuples(st.integers(0, 4), st.just(6)), elements=WORDS),
+    small=hnp.arrays(np.float64, (2, 6), elements=st.floats(-1, 1)),
+    scale=st.sampled_from([0.75, 1.0, 8.0, 1000.0, 2.0**20, 2.0**45]),
+)
+def test_dense_rows_sparse_rows_and_terms_become_the_same_integers(words, small, scale):
+    values = np.concatenate([words.view(np.float64), small])
+    grid = Grid(SIZES, [scale] * 3, BOUNDS)
+    cells = np.tile(np.arange(6), (len(values), 1))
+    owner, flat = np.divmod(np.arange(values.size), 6)
+    dense, sparse, terms = ExactSum(6), ExactSum(6), ExactSum(6)
+    grid.add_dense(values, dense)
+    grid.add_sparse(cells[:, ::-1], values[:, ::-1], sparse)
+    grid.add_terms(len(values), owner, flat, values.reshape(-1), terms)
+    assert dense.value().tolist() == sparse.value().tolist() == terms.value().tolist()
+    for row in grid.dense(values):
+        for part, (l1, l2, linf) in zip(np.split(row, [1, 4]), BOUNDS, strict=True):
+            whole = [abs(int(step)) for step in part]
+            assert sum(whole) <= l1 * scale and max(whole) <= linf * scale
+            assert sum(step**2 for step in whole) <= (l2 * scale) ** 2 * (1 + 2.0**-49)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cells=hnp.arrays(np.int64, (3, 5), elements=st.one_of(st.integers(-2, 8), st.sampled_from([-(2**63), 2**63 - 1]))),
+    words=hnp.arrays(np.uint64, (3, 5), elements=WORDS),
+    ones=st.booleans(),
+)
+def test_entries_that_share_a_cell_are_bounded_together_and_cells_outside_are_dropped(cells, words, ones):
+    grid = Grid(SIZES, [16.0] * 3, BOUNDS)
+    apart = []
+    for row in range(3):
+        total = ExactSum(6)
+        grid.add_sparse(cells[row : row + 1], None if ones else words[row : row + 1].view(np.float64), total)
+        apart.append(total.value())
+        for part, (l1, l2, linf) in zip(np.split(apart[-1], [1, 4]), BOUNDS, strict=True):
+            whole = np.abs(part)
+            assert whole.sum() <= 16 * l1 and (whole**2).sum() <= 256 * l2**2 and whole.max() <= 16 * linf
+    together = ExactSum(6)
+    grid.add_sparse(cells, None if ones else words.view(np.float64), together)
+    assert together.value().tolist() == sum(apart).tolist()
+
+
+@pytest.mark.parametrize("norm", [2.0, 3.0, 5.0, 7.0, 12.0])
+def test_a_term_that_attains_its_bounds_is_kept_to_the_last_step(norm):
+    """The square of a rounded square root may be below the whole number that it stands for."""
+    grid = Grid([int(norm)], [2.0**20], [(norm, norm**0.5, 1.0)])
+    assert grid.dense(np.ones((1, int(norm)))).tolist() == [[2.0**20] * int(norm)]
+    tight = Grid([2], [1.0], [(2.0, 2.0**0.5, 1.0)])
+    assert tight.dense(np.array([[1.0, -1.0]])).tolist() == [[1.0, -1.0]]
+
+
+@pytest.mark.parametrize("scale", [2.0**20, 2.0**40, 2.0**55, 2.0**61])
+def test_sums_are_exact_far_beyond_the_precision_of_floats(scale):
+    values = np.array([[1.0], [1.0], [2.0**-19], [-(2.0**-20)], [1.0]] * 3)
+    expected = min(sum(int(scale * value) for value in values[:, 0].tolist()), (1 << 62) - 1)
+    for cells in (None, np.zeros((15, 1), dtype=np.int64)):
+        total = ExactSum(1)
+        grid = Grid([1], [scale], [(1.0, 1.0, 1.0)])
+        grid.add_dense(values, total) if cells is None else grid.add_sparse(cells, values, total)
+        assert total.value().tolist() == [expected]
+
+
+def test_a_sum_saturates_once_whatever_the_order():
+    for order in ([1, 1, 1, -1, -1], [-1, 1, 1, -1, 1], [1, -1, 1, -1, 1]):
+        total = ExactSum(1)
+        for sign in order:
+            total.add(np.array([sign * (3 << 60)]), most=3 << 60)
+        assert total.value().tolist() == [3 << 60]
+
+
+def test_under_an_epsilon_a_sum_beyond_the_ring_is_clamped_and_not_refused():
+    query, many = LabelCounts(2), Federation.of([ordinary(40, 2)])
+    fine = {"labels": 2.0**58}
+    assert grid_total(query, many, fc.Simulated(0), fine).tolist() == [(1 << 62) - 1] * 2
+    noisy = LaplaceTerms(fine, fine).gather(query, many, fc.Simulated(0))
+    assert noisy.shape == (2,)
+    with pytest.raises(fc.errors.RefusedError, match="coarser"):
+        FixedPoint(fine).gather(query, many, fc.Simulated(0))

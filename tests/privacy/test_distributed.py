@@ -181,7 +181,7 @@ def test_secure_sums_are_exact_over_the_whole_range() -> None:
 
         @property
         def blocks(self) -> Mapping[str, Block]:
-            return {"cell": Block((1,), Bound(1e19, 1e19, 1e19), integral=True)}
+            return {"cell": Block((1,), Bound(2.0**62, 2.0**62, 2.0**62), integral=True)}
 
         def pooled(self, records: fc.Records, scale: object = None) -> np.ndarray:
             return np.array([len(records) * self.value], dtype=np.int64)

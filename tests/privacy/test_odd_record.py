@@ -150,8 +150,8 @@ def test_what_is_no_number_adds_nothing_and_takes_nothing_along(cells, value):
     clean = np.array([[1.5, 2.5], [0.0, 0.25], [4.0, 8.0]])
     broken = clean.copy()
     broken[1, 0] = value
-    for grid in (None, Grid([1, 1], [2.0, 4.0], [(9.0, 9.0, 9.0)] * 2)):
-        assert Rows(cells, broken).sum(2, grid).tolist() == Rows(cells, clean).sum(2, grid).tolist()
+    for steps in (None, Grid([1, 1], [2.0, 4.0], [(9.0, 9.0, 9.0)] * 2)):
+        assert Rows(cells, broken).sum(2, steps).tolist() == Rows(cells, clean).sum(2, steps).tolist()
     for size in (2, 1 << 20):  # the second takes the way of sparse sums
         rows = [Rows(np.array([[0, 1], [1, 0], [0, 1]]), values) for values in (broken, clean)]
         found = [coordinates(each, np.array([0, 0, 1]), 2, size) for each in rows]

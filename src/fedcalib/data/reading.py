@@ -15,7 +15,7 @@ from fedcalib.data.columns import ColumnLayout, Columns
 from fedcalib.data.tables import FrameTable, Table, expand, open_table
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.records import Records
+from fedcalib.records import Records, clip_logits
 from fedcalib.types import Array, Bools, Ints
 
 if TYPE_CHECKING:
@@ -281,7 +281,8 @@ class _Collected:
         rank[[self.sites[name] for name in names]] = np.arange(len(names))
         unit = self._units() if layout.unit is not None else None
         extra = {} if layout.time is None else {"time": _joined(self.days)}
-        records = Records(_joined(self.given), _joined(self.labels), layout.are_logits, unit, extra)
+        given = clip_logits(_joined(self.given)) if layout.are_logits else _joined(self.given)
+        records = Records(given, _joined(self.labels), layout.are_logits, unit, extra)
         return Federation.grouped(records, rank[_joined(self.owner)], len(names), names)
 
     def _units(self) -> Ints:

@@ -240,7 +240,8 @@ class DomainGaps(RecordQuery):
             return np.zeros(0, dtype=np.int64)
         if self.column not in records.extra:
             raise InputError(f"Expected a column '{self.column}' of domain numbers, found {sorted(records.extra)}.")
-        return np.asarray(records.extra[self.column]).astype(np.int64)
+        column = np.asarray(records.extra[self.column])
+        return np.where((column > -1) & (column < self.domains), column, -1).astype(np.int64)  # NaN is in no domain
 
 
 @final

@@ -57,7 +57,7 @@ class LabelHistogram(RecordQuery):
         return {str(label): block for label in labels}
 
     def rows(self, records: Records) -> Rows:
-        check_classes(records, self.classes)
+        records.check_classes(self.classes)
         labels = np.arange(self.classes - step_functions(self.classes), self.classes)
         cells = self.axis.cells(records.probs[:, labels[0] :], self.bins)
         cells += 2 * self.bins * np.arange(len(labels))
@@ -66,7 +66,7 @@ class LabelHistogram(RecordQuery):
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """Count all records per bin and those of the class; the others are the difference."""
-        check_classes(records, self.classes)
+        records.check_classes(self.classes)
         first = self.classes - step_functions(self.classes)
         probs = records.probs[:, first:]
         counts = self.axis.counted(probs, self.bins)
@@ -75,12 +75,6 @@ class LabelHistogram(RecordQuery):
         own = self.axis.cells(probs[mine, label], self.bins) + self.bins * label
         hits = np.bincount(own, minlength=counts.size).reshape(counts.shape)
         return counted_on(self, np.stack([hits, counts - hits], axis=1).reshape(-1), scale)
-
-
-def check_classes(records: Records, classes: int) -> None:
-    """Raise an error unless records are scored for so many classes, which is public."""
-    if records.classes != classes:
-        raise InputError(f"Expected records of {classes} classes, found {records.classes}.")
 
 
 def _is_clip(value: object) -> bool:

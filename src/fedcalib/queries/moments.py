@@ -18,6 +18,7 @@ from fedcalib.records import Records
 from fedcalib.types import Array, Floats
 
 _CHUNK = 4096  # records at a time: 16 MiB of 512 features, and their integer sums are exact in a float
+_MAX_SCALE = 2.0**40  # beyond, such sums would not be
 _CLIP_SLACK = 1 - 2.0**-40  # keeps a clipped feature vector within the bound whatever its rounding
 
 
@@ -62,6 +63,7 @@ class ClassMoments(RecordQuery):
         }
 
     def rows(self, records: Records) -> Rows:
+        records.check_classes(self.classes)
         g = self._unit(records)
         places = [1, self.features, self.products]
         starts = np.cumsum([0, *(self.classes * size for size in places)])[:3]
@@ -71,6 +73,9 @@ class ClassMoments(RecordQuery):
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """Sum class by class, some records at a time: by a matrix product, or with a scale product by product."""
+        if scale is not None and scale.max() > _MAX_SCALE:
+            return super().pooled(records, scale)
+        records.check_classes(self.classes)
         total = np.zeros(self.size, dtype=np.float64 if scale is None else np.int64)
         parts = self.split(total)
         scales = None if scale is None else self.split(scale)

@@ -9,7 +9,7 @@ from typing import Final, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.metrics.binning import bin_index_unchecked, check_unit_interval
+from fedcalib.metrics.binning import bin_index_unchecked
 from fedcalib.query import Block, Query, RecordQuery, Rows, counted_on
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
@@ -132,7 +132,11 @@ class ScoreLeaves(RecordQuery):
 
 
 def scores_of(records: Records, column: str = "") -> Floats:
-    """The classifier's own scores, or those of another model in a further column, shape (n,)."""
+    """The classifier's own scores, or those of another model in a further column, shape (n,).
+
+    A value of a further column that is outside [0, 1] counts as the nearer end, and NaN as 0. A refusal would reveal
+    that such a record exists.
+    """
     if not column:
         return records.score
     if column not in records.extra:
@@ -140,8 +144,7 @@ def scores_of(records: Records, column: str = "") -> Floats:
     scores = np.asarray(records.extra[column], dtype=np.float64)
     if scores.ndim != 1:
         raise InputError(f"Expected one score per record in the column '{column}', found shape {scores.shape}.")
-    check_unit_interval(scores, f"scores in the column '{column}'")
-    return scores
+    return np.minimum(np.fmax(scores, 0.0), 1.0)
 
 
 def _leaf(records: Records, leaves: int, column: str) -> Ints:

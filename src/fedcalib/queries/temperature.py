@@ -89,8 +89,7 @@ class TemperatureSlope(RecordQuery):
         }
 
     def rows(self, records: Records) -> Rows:
-        if records.classes != self.classes:
-            raise InputError(f"Expected {self.classes} classes, found {records.classes}.")
+        records.check_classes(self.classes)
         both = np.empty((2, len(records)))  # each is one run of memory, which sums faster
         gradient, variance = both
         for part, below, own in shifted(records):
