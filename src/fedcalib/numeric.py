@@ -81,6 +81,11 @@ def bisected_each(holds: Callable[[Floats], Bools], low: Floats, high: Floats, h
     return low, high
 
 
+def unwarned() -> np.errstate:
+    """A context in which arithmetic on odd floats raises no warning, since a warning would depend on records."""
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
+
 def finite(values: Floats) -> Floats:
     """Values, with what is not a finite number read as zero.
 

@@ -17,7 +17,7 @@ from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.numeric import known_cells
+from fedcalib.numeric import known_cells, unwarned
 from fedcalib.privacy import Mechanism, Privacy, protected
 from fedcalib.privacy.local_reports import (
     Cell,
@@ -269,7 +269,8 @@ def _sampled(chances: list[float], records: int, generator: np.random.Generator)
 
 def _entries(query: Query, records: Records, sampled: Ints | None) -> Iterator[tuple[str, Entries]]:
     """What records add, block by block; where each record samples one block, its other blocks drop out."""
-    rows, sizes = query.rows(records), [block.size for block in query.blocks.values()]
+    with unwarned():
+        rows, sizes = query.rows(records), [block.size for block in query.blocks.values()]
     if sampled is not None and _one_cell_per_block(rows, sizes):
         yield from _sampled_cells(query, rows, sizes, sampled)
         return

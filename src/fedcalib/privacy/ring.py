@@ -18,7 +18,7 @@ import numpy as np
 from fedcalib.cohort import MAX_CLIENTS
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
-from fedcalib.numeric import MAX_STEPS, finite
+from fedcalib.numeric import MAX_STEPS, finite, unwarned
 from fedcalib.privacy import Mechanism
 from fedcalib.query import Block, ClientTerms, Query
 from fedcalib.randomness import MAX_NOISE, Randomness
@@ -85,7 +85,8 @@ def grid_total(query: Query, federation: Federation, randomness: Randomness, sca
     A refusal would reveal something about the records. Clamping a sum does not raise its sensitivity: two numbers are
     never further apart after it.
     """
-    total: Array = query.total(federation, randomness, query.spread(scales))
+    with unwarned():
+        total: Array = query.total(federation, randomness, query.spread(scales))
     if total.dtype != np.int64:  # a query that sums in floats
         total = np.clip(np.where(np.isnan(total), 0.0, total), -(2.0**62), 2.0**62).astype(np.int64)
     return np.clip(total, -MAX_STEPS, MAX_STEPS)
@@ -94,7 +95,8 @@ def grid_total(query: Query, federation: Federation, randomness: Randomness, sca
 def exact_total(query: Query, federation: Federation, randomness: Randomness, scales: Mapping[str, float]) -> Ints:
     """As `grid_total`, where nothing is hidden from the reader of the sum: what the ring cannot hold is refused."""
     steps = query.spread(scales)
-    total: Array = query.total(federation, randomness, steps)
+    with unwarned():
+        total: Array = query.total(federation, randomness, steps)
     if not _fits(total, MAX_STEPS) or query.grid(steps).too_fine:
         raise RefusedError(
             f"Expected sums below 2^62 grid steps, found {total.min():.3g} to {total.max():.3g}; the message was not "

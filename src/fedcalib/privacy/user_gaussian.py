@@ -17,7 +17,7 @@ from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Plan
-from fedcalib.numeric import ExactSum
+from fedcalib.numeric import ExactSum, unwarned
 from fedcalib.privacy import Mechanism, Privacy, check_delta, check_epsilon, protected_by_noise
 from fedcalib.privacy.ring import (
     MAX_SUM,
@@ -67,9 +67,10 @@ class ClippedGaussian(RingMechanism):
             name: Bound(clips[name] * block.size, clips[name], clips[name]) for name, block in query.blocks.items()
         }
         grid, total = query.grid_within(self.scales, bounds), ExactSum(query.size)
-        for terms in query.by_client(federation, randomness):
-            values = clipped(query, terms, self.clips, separate=self.separate)
-            grid.add_terms(terms.clients, terms.owner, terms.cell, values, total)
+        with unwarned():
+            for terms in query.by_client(federation, randomness):
+                values = clipped(query, terms, self.clips, separate=self.separate)
+                grid.add_terms(terms.clients, terms.owner, terms.cell, values, total)
         return wrap(total.value())
 
     def decode(self, query: Query, total: Array, clients: int, randomness: Randomness) -> tuple[Floats, Floats]:
