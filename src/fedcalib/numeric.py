@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from fedcalib.errors import InputError
 from fedcalib.types import Bools, Floats, Ints
 
 _FLOOR = 1e-12
@@ -170,7 +171,8 @@ class Grid:
         self, sizes: Sequence[int], scales: Sequence[float], bounds: Iterable[tuple[float, float, float]]
     ) -> None:
         self.size = sum(sizes)
-        self._sizes, self._ends = list(sizes), np.cumsum(sizes)
+        self._sizes = list(sizes)
+        self._block = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes) - 1)
         with np.errstate(over="ignore"):
             l1, l2, linf = np.array(list(bounds), dtype=np.float64).reshape(len(sizes), 3).T * np.array(scales)
         self._too_fine = bool(linf.max(initial=0.0) > _MAX_ENTRY)
@@ -179,6 +181,8 @@ class Grid:
         self._largest = float(self._linf.max(initial=0.0))
         alone = np.minimum(np.minimum(self._linf, self._l1), np.floor(np.sqrt(self._squares)))
         self._scale, self._limit, self._alone = (self._by_cell(each) for each in (scales, self._linf, alone))
+        self._ones = np.minimum(np.trunc(self._scale), self._alone)[:-1].astype(np.int64)  # what one in a cell adds
+        self._largest_one = int(self._ones.max(initial=0))
 
     def _by_cell(self, values: Any) -> Floats:
         """A number per block, repeated over its cells, and 0 for the last cell, which takes what is dropped."""
@@ -189,20 +193,29 @@ class Grid:
         """Whether one entry within its bound may have more steps than the grid represents."""
         return self._too_fine
 
-    def add_counts(self, counts: Ints, total: ExactSum) -> None:
-        """Add terms of one in one cell, given their number per cell, shape (size,)."""
-        steps = np.minimum(np.trunc(self._scale), self._alone)[:-1].astype(np.int64)
-        room = MAX_STEPS // np.maximum(steps, 1)
-        total.add(np.where(counts > room, MAX_STEPS * (steps > 0), np.minimum(counts, room) * steps), MAX_STEPS)
+    def add_counts(self, counts: Ints, total: ExactSum, most: int = MAX_STEPS) -> None:
+        """Add terms of one in one cell, given their number per cell, shape (size,), of which none is beyond `most`."""
+        if most * self._largest_one <= MAX_STEPS:
+            total.add(counts * self._ones, most * self._largest_one)
+            return
+        room = MAX_STEPS // np.maximum(self._ones, 1)
+        steps = np.where(counts > room, MAX_STEPS * (self._ones > 0), np.minimum(counts, room) * self._ones)
+        total.add(steps, MAX_STEPS)
 
     def dense(self, values: Floats) -> Floats:
         """What units add that touch every cell, in whole steps, shape (n, size)."""
-        steps = _cut(values, self._scale[:-1], self._limit[:-1])
-        for block, stop in enumerate(self._ends.tolist()):
-            part = steps[:, stop - self._sizes[block] : stop]
-            if self._can_exceed(block, self._sizes[block]):
-                factors = self._factors(np.abs(part).sum(axis=1), np.einsum("ij,ij->i", part, part), block)
+        return self._bounded(_cut(values, self._scale[:-1], self._limit[:-1]), self._sizes)
+
+    def _bounded(self, steps: Floats, entries: Sequence[int]) -> Floats:
+        """Rows with so many entries in each block, in order, scaled down in place where beyond a bound."""
+        start = 0
+        for block, count in enumerate(entries):
+            part = steps[:, start : start + count]
+            if self._can_exceed(block, count):
+                ones = np.ones(count)  # a matrix product adds short rows up faster than a sum does
+                factors = self._factors(np.abs(part) @ ones, np.square(part) @ ones, block)
                 np.trunc(np.multiply(part, factors[:, None], out=part), out=part)
+            start += count
         return steps
 
     def add_dense(self, values: Floats, total: ExactSum) -> None:
@@ -215,11 +228,38 @@ class Grid:
         """Add what units add to a few cells each, shapes (n, k); None: one to each cell."""
         known = known_cells(cells, self.size)
         if values is None and known.shape[1] == 1:
-            self.add_counts(np.bincount(known[:, 0], minlength=self.size + 1)[:-1], total)
+            self.add_counts(np.bincount(known[:, 0], minlength=self.size + 1)[:-1], total, len(known))
             return
         for start in range(0, len(known), step := max(1, max(_AT_ONCE, self.size) // max(known.shape[1], 1))):
             part = slice(start, start + step)
             self._add(*self._sparse(known[part], np.ones(1) if values is None else values[part]), total)
+
+    def add_lanes(self, cells: Ints, values: Floats | None, lanes: Ints, total: ExactSum) -> None:
+        """As `add_sparse`, where entry j is for cells from lanes[j] up to lanes[j + 1], and dropped elsewhere.
+
+        Entries then never share a cell, and their blocks are known. A lane lies within one block.
+        """
+        entries = self._entries(lanes)
+        starts, widths = lanes[:-1], np.diff(lanes).astype(np.uint64)
+        for start in range(0, len(cells), step := max(1, max(_AT_ONCE, self.size) // len(starts))):
+            part = slice(start, start + step)
+            steps = _cut(
+                np.ones((len(cells[part]), 1)) if values is None else values[part],
+                self._scale[starts],
+                self._limit[starts],
+            )
+            offset = (cells[part] - starts).view(np.uint64)
+            np.copyto(steps, 0.0, where=offset >= widths)
+            known = np.minimum(offset, widths - np.uint64(1)).view(np.int64) + starts
+            self._add(known.reshape(-1), self._bounded(steps, entries).reshape(-1), total)
+
+    def _entries(self, lanes: Ints) -> list[int]:
+        """The number of lanes in each block."""
+        inside = lanes[0] >= 0 and lanes[-1] <= self.size and (np.diff(lanes) > 0).all()
+        if not inside or (self._block[lanes[:-1]] != self._block[lanes[1:] - 1]).any():
+            raise InputError(f"Expected lanes that increase, each within one block, found {lanes[:9].tolist()}.")
+        counts: list[int] = np.bincount(self._block[lanes[:-1]], minlength=len(self._sizes)).tolist()
+        return counts
 
     def _sparse(self, cells: Ints, values: Floats) -> tuple[Ints, Floats]:
         """Known cells and what is added to them, in whole steps; entries of one unit in one cell become one."""
@@ -234,16 +274,17 @@ class Grid:
         steps = np.clip(steps, -self._limit[flat], self._limit[flat])
         if not any(self._can_exceed(block, min(size, cells.shape[1])) for block, size in enumerate(self._sizes)):
             return flat, steps
-        key = owner * len(self._sizes) + self._block(flat)  # in order, so equal keys are neighbours
+        block = self._block[flat]
+        key = owner * len(self._sizes) + block  # in order, so equal keys are neighbours
         group = np.cumsum(np.diff(key, prepend=key[:1]) != 0)
-        return flat, self._shrunk(steps, group, self._block(flat[np.flatnonzero(np.diff(group, prepend=-1))]))
+        return flat, self._shrunk(steps, group, block[np.flatnonzero(np.diff(group, prepend=-1))])
 
     def add_terms(self, units: int, owner: Ints, cells: Ints, values: Floats, total: ExactSum) -> None:
         """Add what units add as (unit, cell, value); no unit has two entries for one cell."""
         known, blocks = known_cells(cells, self.size), len(self._sizes)
         steps = _cut(values, self._scale[known], self._limit[known])
         block = np.tile(np.arange(blocks), units)
-        self._add(known, self._shrunk(steps, owner * blocks + self._block(known), block), total)
+        self._add(known, self._shrunk(steps, owner * blocks + self._block[known], block), total)
 
     def _add(self, cells: Ints, steps: Floats, total: ExactSum) -> None:
         for start in range(0, len(cells), step := self._exact_terms):
@@ -255,10 +296,6 @@ class Grid:
     def _exact_terms(self) -> int:
         """How many entries add up exactly in a float."""
         return int(min(max(_EXACT // max(self._largest, 1.0), 1.0), 2.0**40))
-
-    def _block(self, cells: Ints) -> Ints:
-        """The block of each cell; that of a dropped one, which adds 0, is the last."""
-        return np.minimum(np.searchsorted(self._ends, cells, side="right"), len(self._sizes) - 1)
 
     def _can_exceed(self, block: int, entries: int) -> bool:
         """Whether so many entries within the Linf bound can be beyond another bound of the block."""

@@ -37,6 +37,9 @@ class Rows:
         in order.
     values
         What it adds to them, shape (n, k). None: one to each.
+    lanes
+        Increasing edges, shape (k + 1,): entry j only touches cells from lanes[j] up to lanes[j + 1], all of one block.
+        Bounds are then enforced faster, since no two entries share a cell. None: entries may touch any cell.
 
     Examples
     --------
@@ -48,6 +51,7 @@ class Rows:
 
     cells: Ints | None  # (n, k)
     values: Floats | None  # (n, k)
+    lanes: Ints | None = None  # (k + 1,)
 
     @property
     def width(self) -> int:
@@ -72,7 +76,9 @@ class Rows:
 
     def add_to(self, grid: Grid, total: ExactSum) -> None:
         """Add all rows to a total on a grid, each within the bounds of the grid."""
-        if self.cells is not None:
+        if self.cells is not None and self.lanes is not None:
+            grid.add_lanes(self.cells, self.values, self.lanes, total)
+        elif self.cells is not None:
             grid.add_sparse(self.cells, self.values, total)
         elif self.values is not None:
             grid.add_dense(self.values, total)

@@ -33,7 +33,7 @@ from fedcalib.privacy.user_gaussian import ClippedGaussian
 from fedcalib.queries.class_tables import LabelCounts
 from fedcalib.queries.shift import Confidence, ConfidenceGaps
 from fedcalib.queries.wrapped import Calibrated
-from fedcalib.query import ClientQuery, Join, Query
+from fedcalib.query import ClientQuery, Join, Query, Rows
 from fedcalib.records import Records
 
 REGISTERED = [thing for thing in INSTANCES if isinstance(thing, Query)]
@@ -220,7 +220,9 @@ def test_every_sum_is_that_of_enforced_rows_and_each_record_adds_its_own(
         sums = [query.total(held, fc.Simulated(0), scale) for held in (*both, Federation.of([one]))]
         assert (sums[0] - sums[1]).tolist() == sums[2].tolist()
         if not isinstance(query, Join):
-            assert sums[0].tolist() == query.rows(both[0].records).sum(query.size, query.grid(scale)).tolist()
+            rows, grid = query.rows(both[0].records), query.grid(scale)
+            assert sums[0].tolist() == rows.sum(query.size, grid).tolist()
+            assert sums[0].tolist() == Rows(rows.cells, rows.values).sum(query.size, grid).tolist()
             check_within(query, sums[2], dict.fromkeys(query.blocks, 2.0**bits), None)
 
 
@@ -238,11 +240,12 @@ def test_dense_rows_sparse_rows_and_terms_become_the_same_integers(words, small,
     grid = Grid(SIZES, [scale] * 3, BOUNDS)
     cells = np.tile(np.arange(6), (len(values), 1))
     owner, flat = np.divmod(np.arange(values.size), 6)
-    dense, sparse, terms = ExactSum(6), ExactSum(6), ExactSum(6)
+    dense, sparse, lanes, terms = (ExactSum(6) for _ in range(4))
     grid.add_dense(values, dense)
     grid.add_sparse(cells[:, ::-1], values[:, ::-1], sparse)
+    grid.add_lanes(cells, values, np.arange(7), lanes)
     grid.add_terms(len(values), owner, flat, values.reshape(-1), terms)
-    assert dense.value().tolist() == sparse.value().tolist() == terms.value().tolist()
+    assert dense.value().tolist() == sparse.value().tolist() == lanes.value().tolist() == terms.value().tolist()
     for row in grid.dense(values):
         for part, (l1, l2, linf) in zip(np.split(row, [1, 4]), BOUNDS, strict=True):
             whole = [abs(int(step)) for step in part]
@@ -269,6 +272,16 @@ def test_entries_that_share_a_cell_are_bounded_together_and_cells_outside_are_dr
     together = ExactSum(6)
     grid.add_sparse(cells, None if ones else words.view(np.float64), together)
     assert together.value().tolist() == sum(apart).tolist()
+
+
+def test_an_entry_outside_its_lane_is_dropped():
+    grid, total = Grid(SIZES, [16.0] * 3, BOUNDS), ExactSum(6)
+    cells = np.array([[0, 3, 5], [1, 0, 4], [-(2**63), 2**63 - 1, 3]])
+    grid.add_lanes(cells, None, np.array([0, 1, 4, 6]), total)
+    assert total.value().tolist() == [16, 0, 0, 16, 4, 4]
+    for wrong in ([0, 2, 4], [0, 1, 1], [3, 2, 6], [-1, 0, 1], [0, 1, 7]):
+        with pytest.raises(fc.errors.InputError, match="lanes"):
+            grid.add_lanes(cells[:, :2], None, np.array(wrong), total)
 
 
 @pytest.mark.parametrize("norm", [2.0, 3.0, 5.0, 7.0, 12.0])

@@ -46,8 +46,16 @@ def bin_index(p: Any, bins: int) -> Ints:
 def bin_index_unchecked(p: Floats, bins: int) -> Ints:
     """Bin number of each probability, for values that were checked before."""
     scaled: Floats = np.multiply(p, float(bins), dtype=np.float64)
-    np.fmax(scaled, 0.0, out=np.asarray(scaled))  # whatever it holds, NaN included, a record is in a bin
-    return np.minimum(scaled, bins - 1).astype(np.int64)  # the cast truncates, which is floor from 0 upwards
+    with np.errstate(invalid="ignore"):
+        cells: Ints = np.asarray(scaled).astype(np.int64)  # the cast truncates, which is floor from 0 upwards
+    return _at_most(cells, bins - 1)
+
+
+def _at_most(cells: Ints, last: int) -> Ints:
+    """Cells up to the last, in place; any float has one, since NaN and negative numbers become huge as words."""
+    words = cells.view(np.uint64)
+    np.minimum(words, np.uint64(last), out=words)
+    return cells
 
 
 def bin_edges(bins: int) -> Floats:
@@ -77,8 +85,9 @@ def check_unit_interval(values: Floats, name: str) -> None:
 
 def odds_cells(odds: Floats, cells: int, reach: float) -> Ints:
     """Cell number of each log-odds, on [-reach, reach]; values beyond belong to the outer cells."""
-    cell: Ints = np.minimum(np.fmax((odds + reach) * (cells / (2 * reach)), 0), cells - 1).astype(np.int64)
-    return cell  # NaN is in the lowest cell
+    with np.errstate(invalid="ignore"):
+        cell: Ints = np.asarray(np.clip((odds + reach) * (cells / (2 * reach)), 0, cells - 1)).astype(np.int64)
+    return _at_most(cell, cells - 1)
 
 
 Counter = Callable[[Floats, int], Ints]
@@ -123,9 +132,9 @@ def _plain(probs: Floats, bins: int) -> Ints:
         part = probs[start : start + step]
         product, cell = scaled[: len(part)], cells[: len(part)]
         np.multiply(part, float(bins), out=product, dtype=np.float64)  # as bin_index does
-        np.fmax(product, 0.0, out=product)
-        np.minimum(product, bins - 1, out=product)
-        np.copyto(cell, product, casting="unsafe")  # truncates
+        with np.errstate(invalid="ignore"):
+            np.copyto(cell, product, casting="unsafe")  # truncates
+        _at_most(cell, bins - 1)
         cell += starts
         total += np.bincount(cell.reshape(-1), minlength=len(total))
     return total.reshape(classes, bins)
@@ -150,8 +159,7 @@ def _compiled_loop() -> Any:
         for record in range(records):
             for label in range(classes):
                 product = np.float64(probs[record, label]) * bins
-                inside = min(product, bins - 1.0) if product > 0.0 else 0.0  # NaN is in the lowest bin
-                total[label, int(inside)] += 1
+                total[label, int(product) if -1.0 < product < bins - 1.0 else bins - 1] += 1  # NaN has a bin too
 
     return numba.njit(nogil=True)(loop)
 

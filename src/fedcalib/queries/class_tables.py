@@ -149,7 +149,8 @@ class LogitResiduals(RecordQuery):
         if not self.pooled_classes:
             cells += self.cells * np.arange(self.classes)
         offset = self.blocks["residual"].size
-        return Rows(np.hstack([cells, cells + offset]), np.hstack([residual, probs * (1 - probs)]))
+        lanes = None if self.pooled_classes else self.cells * np.arange(2 * self.classes + 1)
+        return Rows(np.hstack([cells, cells + offset]), np.hstack([residual, probs * (1 - probs)]), lanes)
 
 
 @final

@@ -43,7 +43,7 @@ class TopLabelTable(RecordQuery):
         right = best == records.labels
         cell = bin_index_unchecked(confidence, self.bins)
         cells = np.stack([np.where(right, cell, cell + self.bins), cell + 2 * self.bins], axis=1)
-        return Rows(cells, np.stack([np.ones(len(best)), confidence - right], axis=1))
+        return Rows(cells, np.stack([np.ones(len(best)), confidence - right], axis=1), self.bins * np.array([0, 2, 3]))
 
 
 @final
@@ -110,7 +110,9 @@ class ClasswiseResiduals(RecordQuery):
     def rows(self, records: Records) -> Rows:
         probs, residual = residuals(records)
         cells = bin_index_unchecked(probs, self.bins) + self.bins * np.arange(self.classes)
-        return Rows(np.hstack([cells, cells + self.classes * self.bins]), np.hstack([-residual, probs * (1 - probs)]))
+        entries = np.hstack([-residual, probs * (1 - probs)])
+        lanes = self.bins * np.arange(2 * self.classes + 1)
+        return Rows(np.hstack([cells, cells + self.classes * self.bins]), entries, lanes)
 
 
 @final

@@ -173,7 +173,8 @@ class BinnedGaps(RecordQuery):
         for index, (right, confidence) in enumerate(_tops(records, self.temperatures)):
             cells.append(index * self.bins + bin_index_unchecked(confidence, self.bins))
             values.append(right - confidence)
-        return Rows(np.stack(cells, axis=1), np.stack(values, axis=1))
+        lanes = self.bins * np.arange(len(self.temperatures) + 1)
+        return Rows(np.stack(cells, axis=1), np.stack(values, axis=1), lanes)
 
 
 @final
