@@ -1,7 +1,7 @@
 """The line coverage that a run of the tests reached, against the least that is accepted.
 
-`make test` measures with SlipCover, which stops looking at a line once it was reached, so that all tests can be followed
-at almost no cost. Processes that tests start are not followed.
+`make test` measures with SlipCover, which stops looking at a line once it was reached, so that all tests can be
+followed at almost no cost. Processes that tests start are not followed.
 """
 
 from __future__ import annotations

@@ -301,8 +301,10 @@ class Query(ABC):
 class RecordQuery(Query):
     """A query to which each record adds its own row.
 
-    A subclass is a frozen dataclass with two members: `blocks`, whose bounds its docstring argues, and `rows`. Override
-    `pooled` where a sum can be had faster than row by row; a test compares both.
+    A subclass is a frozen dataclass with two members: `blocks`, whose bounds its docstring argues, and `rows`. The
+    bounds are enforced where rows become integers, so a mistake in the argument costs accuracy and never privacy.
+    Override `pooled` where a sum can be had faster than row by row; it must stay within the bounds for any floats, and
+    a test compares both.
 
     Examples
     --------
@@ -332,7 +334,7 @@ class RecordQuery(Query):
         return self.pooled(federation.records, scale)
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
-        """The sum over pooled records, a slice at a time; override it for speed."""
+        """The sum over pooled records, a slice at a time; with a scale, in integers within the bounds."""
         rows = (self.rows(chunk) for chunk in records.chunks(min(CHUNK, self._at_once(records))))
         if scale is None:
             return sum((each.sum(self.size) for each in rows), np.zeros(self.size))

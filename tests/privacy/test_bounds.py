@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from math import floor
 
@@ -137,7 +138,8 @@ def check_within(
 
 
 def split_up(rest: Records, one: Records) -> tuple[Federation, Federation]:
-    """The same clients with a record more and without it."""
+    """The same clients with a record more and without it; a column has one precision."""
+    rest = replace(rest, given=rest.given.astype(one.given.dtype))
     others = [rest.take(slice(0, 4)), rest.take(slice(4, 7))]
     joined = Records.concatenate([others[0].take(slice(0, 2)), one, others[0].take(slice(2, 4))])
     return Federation.of([joined, others[1]]), Federation.of(others)

@@ -291,7 +291,7 @@ def _one_cell_per_block(rows: Rows, sizes: list[int]) -> bool:
     """Whether every record adds one to one cell of each block, in the blocks' order, as levels of a tree do."""
     if rows.cells is None or rows.values is not None or rows.cells.shape[1] != len(sizes):
         return False
-    ends = np.cumsum(sizes)
+    ends = np.cumsum(sizes)  # whether it holds follows from the query, whose bins have a cell for any float
     return bool(((rows.cells >= ends - sizes) & (rows.cells < ends)).all())
 
 
