@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.types import Bools, Floats, Ints
+from fedcalib.types import Array, Bools, Floats, Ints
 
 _FLOOR = 1e-12
 MAX_STEPS: Final = (1 << 62) - 1  # of a sum: a quarter of the ring of 64-bit words
@@ -240,18 +240,23 @@ class Grid:
         Entries then never share a cell, and their blocks are known. A lane lies within one block.
         """
         entries = self._entries(lanes)
-        starts, widths = lanes[:-1], np.diff(lanes).astype(np.uint64)
-        for start in range(0, len(cells), step := max(1, max(_AT_ONCE, self.size) // len(starts))):
-            part = slice(start, start + step)
-            steps = _cut(
-                np.ones((len(cells[part]), 1)) if values is None else values[part],
-                self._scale[starts],
-                self._limit[starts],
-            )
-            offset = (cells[part] - starts).view(np.uint64)
-            np.copyto(steps, 0.0, where=offset >= widths)
-            known = np.minimum(offset, widths - np.uint64(1)).view(np.int64) + starts
+        step = min(len(cells), max(1, max(_AT_ONCE, self.size) // (len(lanes) - 1)))
+        starts, last, scale, limit = (  # written out, since short rows are slow to combine with one row
+            np.tile(row, (step, 1)) for row in self._columns(lanes)
+        )
+        for start in range(0, len(cells), max(step, 1)):
+            part, n = slice(start, start + step), len(cells[start : start + step])
+            steps = _cut(np.ones((n, 1)) if values is None else values[part], scale[:n], limit[:n])
+            offset = (cells[part] - starts[:n]).view(np.uint64)
+            np.copyto(steps, 0.0, where=offset > last[:n])
+            known = np.minimum(offset, last[:n], out=offset).view(np.int64)
+            known += starts[:n]
             self._add(known.reshape(-1), self._bounded(steps, entries).reshape(-1), total)
+
+    def _columns(self, lanes: Ints) -> tuple[Array, ...]:
+        """By lane: its first cell, the offset of its last, its scale and its limit."""
+        starts = lanes[:-1]
+        return starts, (np.diff(lanes) - 1).astype(np.uint64), self._scale[starts], self._limit[starts]
 
     def _entries(self, lanes: Ints) -> list[int]:
         """The number of lanes in each block."""
