@@ -64,10 +64,10 @@ class Sizes(ClientQuery):
 
 
 def with_values(values: object, clients: int = 1) -> Federation:
-    """Deal values out to clients, as records that hold nothing else."""
+    """Deal values out to clients, as records that hold nothing else and that nobody has checked."""
     column = np.asarray(values, dtype=np.float64)
     probs = np.full((len(column), 2), 0.5)
-    records = Records.of_probs(probs, np.zeros(len(column), dtype=int), value=column)
+    records = Records(probs, np.zeros(len(column), dtype=np.int64), False, None, {"value": column})
     return Federation.grouped(records, np.arange(len(column)) % clients, clients)
 
 
