@@ -318,7 +318,7 @@ def test_under_an_epsilon_a_sum_beyond_the_ring_is_clamped_and_not_refused():
     query, many = LabelCounts(2), Federation.of([ordinary(40, 2)])
     fine = {"labels": 2.0**58}
     assert grid_total(query, many, fc.Simulated(0), fine).tolist() == [(1 << 62) - 1] * 2
-    noisy = LaplaceTerms(fine, fine).gather(query, many, fc.Simulated(0))
+    noisy = LaplaceTerms(fine, {"labels": 2.0**40}).gather(query, many, fc.Simulated(0))
     assert noisy.shape == (2,)
     with pytest.raises(fc.errors.RefusedError, match="coarser"):
         FixedPoint(fine).gather(query, many, fc.Simulated(0))

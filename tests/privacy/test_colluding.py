@@ -16,6 +16,7 @@ from fedcalib.accounting.events import Concentrated
 from fedcalib.audit import worst_cases
 from fedcalib.audit.mechanisms import audit_mechanism
 from fedcalib.errors import InputError, RefusedError
+from fedcalib.loop import Agreement
 from fedcalib.method import Plan
 from fedcalib.privacy.distributed import GaussianShares, PolyaShares
 from fedcalib.queries.class_tables import LabelHistogram
@@ -143,3 +144,9 @@ def test_a_run_takes_colluders_into_account_and_files_without_them_stay_the_same
     assert variances[1] / variances[0] == pytest.approx(9 / 5)
     assert wire.encode(fc.DistributedDP(1.0))["fields"] == {"epsilon": 1.0, "delta": 0.0}
     assert wire.loads(wire.dumps(fc.DistributedDP(1.0, colluding=4))) == fc.DistributedDP(1.0, colluding=4)
+
+
+def test_a_method_that_sends_nothing_is_stated_to_cost_nothing() -> None:
+    agreed = Agreement.of(fc.Auto(), fc.DistributedDP(0.01), fc.Everyone(), fc.Schema(classes=2, clients=4))
+    assert not agreed.plan.queries
+    assert "if two clients do: epsilon = 0." in agreed.spending.statement

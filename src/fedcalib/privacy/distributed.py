@@ -254,7 +254,9 @@ class DistributedDP(Privacy):
 
 
 def _stated(epsilon: float) -> str:
-    """An epsilon in words, rounded up to three digits."""
+    """An epsilon in words, rounded up to three digits; 0 where a method sends no query."""
+    if epsilon == 0:
+        return "epsilon = 0"
     if epsilon > _MAX_STATED:
         return "no guarantee" if epsilon == inf else f"no useful guarantee (epsilon above {_MAX_STATED:g})"
     step = 10.0 ** (ceil(log10(epsilon)) - 3)

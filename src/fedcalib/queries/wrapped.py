@@ -122,7 +122,8 @@ class Clipped(ClientQuery):
 class NormHistogram(ClientQuery):
     """Number of clients whose answer to a query has a norm up to each edge: one cell of one, so every norm is 1.
 
-    The cell past the last edge holds the clients beyond it.
+    The cell past the last edge holds the clients beyond it. A client whose answer is zero adds nothing, so an empty
+    client adds nothing either, and replacing a client by an empty one moves one cell by one.
     """
 
     query: Query
@@ -145,17 +146,19 @@ class NormHistogram(ClientQuery):
         return self.total(Federation.of([records]), source).astype(np.float64)
 
     def by_client(self, federation: Federation, randomness: Randomness) -> Iterator[ClientTerms]:
-        for clients, cells in self._cells(federation, randomness):
-            yield ClientTerms(clients, np.arange(clients), cells, np.ones(clients))
+        for clients, owner, cells in self._cells(federation, randomness):
+            yield ClientTerms(clients, owner, cells, np.ones(len(owner)))
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
         total = np.zeros(self.size, dtype=np.int64)
-        for _, cells in self._cells(federation, randomness):
+        for _, _, cells in self._cells(federation, randomness):
             total += np.bincount(cells, minlength=self.size)
         return counted_on(self, total, scale)
 
-    def _cells(self, federation: Federation, randomness: Randomness) -> Iterator[tuple[int, Ints]]:
+    def _cells(self, federation: Federation, randomness: Randomness) -> Iterator[tuple[int, Ints, Ints]]:
+        """The number of clients of a group, those that count, and the cell of each."""
         bounds = np.array([block.bound.l2 for block in self.query.blocks.values()])
         for terms in self.query.by_client(federation, randomness):
             sizes = (norms(self.query, terms) / bounds).max(axis=1)
-            yield terms.clients, np.searchsorted(np.asarray(self.edges), sizes)
+            owner = np.flatnonzero(sizes)
+            yield terms.clients, owner, np.searchsorted(np.asarray(self.edges), sizes[owner])
