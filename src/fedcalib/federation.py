@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, final
 
 import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.records import Records, Schema
-from fedcalib.types import Ints
+from fedcalib.types import Array, Ints, Words
 
 
 @final
@@ -211,12 +212,115 @@ class Federation:
         held_out = rank < np.round(holdout * self.sizes)[self.owner]
         return self.where(~held_out), self.where(held_out)
 
-    def one_per_unit(self, seed: int) -> Federation:
-        """One record of each unit at each client, chosen at random, so that a unit counts as one record."""
+    def one_per_unit(self, secret: bytes | int) -> Federation:
+        """One record of each unit at each client, chosen by a secret, so that a unit counts as one record.
+
+        A unit that has records at several clients keeps one at each of them, and its epsilon is the sum over those.
+
+        Parameters
+        ----------
+        secret
+            The key of the choice; see `chosen_per_unit`. A whole number is the seed of a simulation.
+
+        Examples
+        --------
+        >>> import fedcalib as fc
+        >>> records = fc.Records.of_scores([0.9, 0.2, 0.6], labels=[1, 0, 0], unit=[7, 7, 8])
+        >>> len(fc.Federation.of([records]).one_per_unit(b"a secret").records)
+        2
+        """
         if self.records.unit is None:
             return self
-        order = np.random.default_rng(seed).permutation(len(self.records))
-        pairs = np.stack([self.owner[order], self.records.unit[order]])
-        _, first = np.unique(pairs, axis=1, return_index=True)
-        kept = self.where(order[first])
+        kept = self.where(chosen_per_unit(self.records, secret, self.owner))
         return replace(kept, records=replace(kept.records, unit=None))
+
+
+def chosen_per_unit(records: Records, secret: bytes | int, owner: Ints | None = None) -> Ints:
+    """The position of one record of each unit, or of each pair of an owner and a unit, shape (units,).
+
+    Each record has a tag, a keyed hash (SipHash) of its unit and of what it holds, and of each unit the record with
+    the smallest tag is chosen. A tag depends on the secret and on that one record, and the choice of a unit on its own
+    records alone: neither on their position nor on any record of another unit. So adding or removing a unit, whatever
+    it holds, changes no other unit's record. Equal records of a unit have equal tags, and either may be chosen. That
+    holds if a unit has the same number in any data set: a hash of its name, never the order of its appearance.
+
+    Parameters
+    ----------
+    records
+        Records with a column of units.
+    secret
+        The key, known to nobody who reads a release. A whole number is the seed of a simulation.
+    owner
+        The client that owns each record, shape (n,), if units are chosen client by client.
+    """
+    unit = np.zeros(len(records), dtype=np.int64) if records.unit is None else records.unit
+    owner = np.zeros(len(records), dtype=np.int64) if owner is None else owner
+    order = np.lexsort((unit, owner))
+    new = (np.diff(unit[order]) != 0) | (np.diff(owner[order]) != 0)
+    group = np.empty(len(records), dtype=np.int64)
+    group[order] = np.concatenate([[0], np.cumsum(new)])[: len(order)]
+    several = np.flatnonzero(np.bincount(group)[group] > 1)  # the others need no tag
+    tags = np.zeros(len(records), dtype=np.uint64)
+    if several.size:
+        tags[several] = _siphash(_words(records.take(several)), _key(secret))
+    chosen = np.lexsort((tags, group))
+    first = np.flatnonzero(np.diff(group[chosen], prepend=-1))
+    return chosen[first]
+
+
+def _key(secret: bytes | int) -> Words:
+    """Two words from a secret of any length."""
+    text = secret if isinstance(secret, bytes) else str(secret).encode()
+    kind = b"secret" if isinstance(secret, bytes) else b"seed"
+    return np.frombuffer(blake2b(text, digest_size=16, person=kind).digest(), dtype=np.uint64)
+
+
+def _words(records: Records) -> Words:
+    """Unit, label, scores and further columns of each record as words, shape (n, words)."""
+    extra = [records.extra[name] for name in sorted(records.extra)]
+    columns = [records.unit, records.labels, records.given, *extra]
+    return np.concatenate([_column_words(column, len(records)) for column in columns if column is not None], axis=1)
+
+
+def _column_words(column: Array, rows: int) -> Words:
+    """The words of each row of a column, in a type that does not depend on the other rows."""
+    if column.dtype.kind not in "fiub":  # arrays of texts have the length of the longest
+        texts = [blake2b(repr(row).encode(), digest_size=16).digest() for row in column.tolist()]
+        return np.frombuffer(b"".join(texts), dtype=np.uint64).reshape(rows, -1)
+    wide = column.astype(np.float64 if column.dtype.kind == "f" else np.int64)
+    return np.ascontiguousarray(wide).reshape(rows, -1).view(np.uint64)
+
+
+def _siphash(words: Words, key: Words) -> Words:
+    """SipHash-2-4 (Aumasson and Bernstein 2012) of each row, shape (n,): a keyed hash of 64 bits, on all rows at once.
+
+    Rows have the same number of words, so their length is left out.
+    """
+    start = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+    v = [np.full(len(words), np.uint64(constant) ^ key[i % 2]) for i, constant in enumerate(start)]
+    for word in words.T:
+        v[3] ^= word
+        _rounds(v, 2)
+        v[0] ^= word
+    v[2] ^= np.uint64(0xFF)
+    _rounds(v, 4)
+    tags: Words = v[0] ^ v[1] ^ v[2] ^ v[3]
+    return tags
+
+
+def _rounds(v: list[Words], count: int) -> None:
+    """The round function of SipHash, in place."""
+    for _ in range(count):
+        for a, b, c, d, first, second in ((0, 1, 2, 3, 13, 16), (2, 1, 0, 3, 17, 21)):
+            v[a] += v[b]
+            v[b] = _rotated(v[b], first) ^ v[a]
+            if a == 0:
+                v[a] = _rotated(v[a], 32)
+            v[c] += v[d]
+            v[d] = _rotated(v[d], second) ^ v[c]
+            if a == 2:
+                v[a] = _rotated(v[a], 32)
+
+
+def _rotated(words: Words, bits: int) -> Words:
+    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Final, final
 
 import numpy as np
@@ -252,7 +253,13 @@ def _labels(values: Any) -> Ints:
 
 
 def _units(values: Any) -> Ints | None:
-    return None if values is None else np.unique(np.asarray(values), return_inverse=True)[1].reshape(-1)
+    """Units as numbers that do not depend on which other units there are: their own, or hashes of their names."""
+    column = None if values is None else np.asarray(values)
+    if column is None or column.dtype.kind in "iu":
+        return column if column is None else column.astype(np.int64)
+    names, place = np.unique(column, return_inverse=True)
+    hashes = b"".join(blake2b(str(name).encode(), digest_size=8).digest() for name in names.tolist())
+    return np.frombuffer(hashes, dtype=np.int64)[place.reshape(-1)]
 
 
 def _columns(extra: Mapping[str, Any]) -> dict[str, Array]:

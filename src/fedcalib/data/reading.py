@@ -6,6 +6,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -164,7 +165,11 @@ def from_frame(
 
 
 def read_checked(
-    paths: str | Path | Iterable[str | Path], columns: Columns, *, seed: int | None = None, watch: Watch | None = None
+    paths: str | Path | Iterable[str | Path],
+    columns: Columns,
+    *,
+    seed: int | bytes | None = None,
+    watch: Watch | None = None,
 ) -> Reading:
     r"""Read as `read` does, and return what was left out instead of warning.
 
@@ -175,7 +180,7 @@ def read_checked(
     columns
         Which columns hold what.
     seed
-        As for `read`.
+        As for `read`; or a secret, where the same records shall be drawn again.
     watch
         Called after each batch with the number of rows read so far.
 
@@ -213,7 +218,9 @@ def _warned(reading: Reading) -> Federation:
     return reading.federation
 
 
-def _gather(tables: Sequence[tuple[Table, str]], columns: Columns, seed: int | None, watch: Watch | None) -> Reading:
+def _gather(
+    tables: Sequence[tuple[Table, str]], columns: Columns, seed: int | bytes | None, watch: Watch | None
+) -> Reading:
     layouts = _matching(tables, columns)
     collected = _Collected()
     rejected = []
@@ -222,7 +229,7 @@ def _gather(tables: Sequence[tuple[Table, str]], columns: Columns, seed: int | N
     federation = collected.federation(layouts[0])
     _check_labels(federation, tables, layouts[0])
     if columns.unit is not None:
-        federation = federation.one_per_unit(secrets.randbits(64) if seed is None else seed)
+        federation = federation.one_per_unit(secrets.token_bytes(32) if seed is None else seed)
     return Reading(federation, tuple(rejected))
 
 
@@ -289,7 +296,9 @@ class _Collected:
         import pyarrow as pa
 
         whole = pa.chunked_array(self.units, pa.string()).combine_chunks().dictionary_encode()
-        codes: Ints = whole.indices.to_numpy().astype(np.int64)
+        # a hash of its name, so that a unit's number does not depend on which others there are
+        hashes = [blake2b(word.encode(), digest_size=8).digest() for word in whole.dictionary.to_pylist()]
+        codes: Ints = np.frombuffer(b"".join(hashes), dtype=np.int64)[whole.indices.to_numpy()]
         return codes
 
 
