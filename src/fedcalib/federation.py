@@ -11,8 +11,8 @@ from typing import Any, final
 import numpy as np
 
 from fedcalib.errors import InputError
-from fedcalib.records import Records, Schema
-from fedcalib.types import Array, Ints, Words
+from fedcalib.records import CHUNK, Records, Schema
+from fedcalib.types import Array, Bools, Ints, Words
 
 
 @final
@@ -166,6 +166,18 @@ class Federation:
         """One client's records."""
         return self.records.take(slice(int(self.offsets[client]), int(self.offsets[client + 1])))
 
+    def held_out_clients(self, holdout: float, seed: bytes | int) -> Bools:
+        """Which clients are held out: a coin per client that follows from its name and the seed, shape (clients,)."""
+        return _below(_mixed(_sums(self._sites[:, None], _key(seed))), holdout)
+
+    @cached_property
+    def _sites(self) -> Words:
+        """A number for each client that does not depend on the others if they have names, shape (clients,)."""
+        if self.names is None:
+            return np.arange(len(self), dtype=np.uint64)
+        hashes = [blake2b(name.encode(), digest_size=8).digest() for name in self.names]
+        return np.array([int.from_bytes(one, "big") for one in hashes], dtype=np.uint64)
+
     def clients(self) -> Iterator[Records]:
         """Each client's records in turn."""
         return (self.client(client) for client in range(len(self)))
@@ -187,29 +199,26 @@ class Federation:
         kept = np.concatenate([[0], np.cumsum(mask)])[self.offsets]
         return Federation(self.records.take(mask), kept, self.names)
 
-    def split(self, holdout: float, seed: int) -> tuple[Federation, Federation]:
-        """Split each client's records at random into (kept, held out).
+    def split(self, holdout: float, seed: bytes | int) -> tuple[Federation, Federation]:
+        """Split records at random into (kept, held out), so that removing one record moves no other.
 
         Parameters
         ----------
         holdout
-            Fraction of each client's records to hold out, between 0 and 1.
+            Probability that a record is held out, between 0 and 1.
         seed
-            Seed of the random choice.
+            Key of the choice; see `held_out_rows`. It may be public. A second split of the same records needs another.
 
         Examples
         --------
         >>> import fedcalib as fc
         >>> train, test = fc.Federation.simulated(records=1000).split(0.2, seed=0)
         >>> len(train.records), len(test.records)
-        (800, 200)
+        (806, 194)
         """
         if not 0 < holdout < 1:
             raise InputError(f"Expected to hold out a fraction between 0 and 1, found {holdout}.")
-        rank = np.empty(len(self.records), dtype=np.int64)
-        order = np.lexsort((np.random.default_rng(seed).random(len(self.records)), self.owner))
-        rank[order] = np.arange(len(order)) - np.repeat(self.offsets[:-1], self.sizes)
-        held_out = rank < np.round(holdout * self.sizes)[self.owner]
+        held_out = held_out_rows(self.records, holdout, seed, self._sites[self.owner])
         return self.where(~held_out), self.where(held_out)
 
     def one_per_unit(self, secret: bytes | int) -> Federation:
@@ -324,3 +333,82 @@ def _rounds(v: list[Words], count: int) -> None:
 
 def _rotated(words: Words, bits: int) -> Words:
     return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+
+
+def held_out_rows(records: Records, holdout: float, secret: bytes | int, site: Words) -> Bools:
+    """Which records are held out: a coin per record, shape (n,).
+
+    The side of a record follows from a keyed hash of its unit, so that a unit is on one side; or, without units, of its
+    site, of what it holds and of its number among equal records of that site, so that equal records are not all on
+    one side. Position, file and order do not enter. Take any key, and remove one of k equal records: the others have
+    the numbers 0 to k - 2, so one side loses one of them and the other side none; all other records have the hash that
+    they had. Equal records are interchangeable, so nothing else changes. That holds for every key, so the key may be
+    public, and a hash of 64 bits that mixes well is enough.
+
+    Parameters
+    ----------
+    records
+        The records.
+    holdout
+        Probability that a record is held out, between 0 and 1.
+    secret
+        The key.
+    site
+        A number for each record's site that does not depend on other sites, shape (n,).
+    """
+    key = _key(secret)
+    if records.unit is not None:
+        return _below(_mixed(_sums(_column_words(records.unit, len(records)), key)), holdout)
+    tags = np.empty(len(records), dtype=np.uint64)
+    for start in range(0, len(records), CHUNK):
+        rows = slice(start, start + CHUNK)
+        tags[rows] = _mixed(_sums(_words_at(records, site, rows), key))
+    numbers = _occurrences(records, site, tags)
+    return _below(_mixed(tags + numbers * (key[0] | np.uint64(1))), holdout)
+
+
+def _words_at(records: Records, site: Words, rows: Any) -> Words:
+    words = _words(records.take(rows))
+    return np.concatenate([site[rows, None], words], axis=1)
+
+
+def _sums(words: Words, key: Words) -> Words:
+    """Sums of the words of each row, times factors that follow from the key, modulo 2^64, shape (n,)."""
+    factors = np.random.Philox(key=key).random_raw(words.shape[1]) | np.uint64(1)
+    folded = words >> np.uint64(32)
+    folded ^= words  # else only the highest bits of round numbers would count
+    sums: Words = folded @ factors
+    return sums
+
+
+def _mixed(words: Words) -> Words:
+    """Numbers whose every bit depends on every bit of the given ones: the last step of MurmurHash3, one to one."""
+    mixed = words ^ (words >> np.uint64(33))
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        mixed *= np.uint64(factor)
+        mixed ^= mixed >> np.uint64(33)
+    return mixed
+
+
+def _below(tags: Words, share: float) -> Bools:
+    below: Bools = tags < np.uint64(int(share * 2.0**64))
+    return below
+
+
+def _occurrences(records: Records, site: Words, tags: Words) -> Words:
+    """How many equal records of the same site come before each, shape (n,); equal ones have equal tags."""
+    numbers = np.zeros(len(records), dtype=np.uint64)
+    order = np.argsort(tags, kind="stable")
+    tied = np.diff(tags[order]) == 0
+    if not tied.any():
+        return numbers
+    rows = order[np.concatenate([tied, [False]]) | np.concatenate([[False], tied])]
+    words = _words_at(records, site, rows)
+    same = (words[1:] == words[:-1]).all(axis=1)
+    if (~same & (np.diff(tags[rows]) == 0)).any():  # records that differ share a tag
+        order = np.lexsort(words.T)
+        rows, words = rows[order], words[order]
+        same = (words[1:] == words[:-1]).all(axis=1)
+    first = np.flatnonzero(np.concatenate([[True], ~same]))
+    numbers[rows] = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
+    return numbers

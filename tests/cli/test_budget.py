@@ -57,7 +57,7 @@ def test_a_simulation_says_so_first_and_once() -> None:
 
 
 def test_removing_a_record_moves_no_other_between_the_sides() -> None:
-    """The coins depend on the secret alone, so a shorter file is tossed like the start of a longer one."""
+    """A coin depends on the secret and on the record alone."""
     scores = np.linspace(0, 1, 500)
     sides = {}
     for n in (500, 499):

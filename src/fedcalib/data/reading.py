@@ -207,7 +207,7 @@ def read_checked(
     return _gather([(open_table(path), path.name.split(".")[0]) for path in files], columns, seed, watch)
 
 
-def read_frame(frame: Any, columns: Columns, *, seed: int | None = None, watch: Watch | None = None) -> Reading:
+def read_frame(frame: Any, columns: Columns, *, seed: int | bytes | None = None, watch: Watch | None = None) -> Reading:
     """Take a frame as `from_frame` does, and say what was left out instead of warning."""
     return _gather([(FrameTable.of(frame), "")], columns, seed, watch)
 

@@ -48,7 +48,7 @@ class Holdout(ABC):
             raise InputError(f"Expected a share between 0 and 1 to hold out, found {self.share}.")
 
     @abstractmethod
-    def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
+    def part(self, federation: Federation, seed: int | bytes) -> tuple[Federation, Federation]:
         """The records to fit on and those that are held out."""
 
 
@@ -59,10 +59,9 @@ class ByRecord(Holdout):
 
     of: ClassVar[str] = "record"
 
-    def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
-        """Toss a coin per record."""
-        held = np.random.default_rng(seed).random(len(federation.records)) < self.share
-        return federation.where(~held), federation.where(held)
+    def part(self, federation: Federation, seed: int | bytes) -> tuple[Federation, Federation]:
+        """Toss a coin per record, which follows from the record itself."""
+        return federation.split(self.share, seed)
 
 
 @final
@@ -72,9 +71,9 @@ class ByClient(Holdout):
 
     of: ClassVar[str] = "client"
 
-    def part(self, federation: Federation, seed: int) -> tuple[Federation, Federation]:
-        """Toss a coin per client."""
-        held = np.random.default_rng(seed).random(len(federation)) < self.share
+    def part(self, federation: Federation, seed: int | bytes) -> tuple[Federation, Federation]:
+        """Toss a coin per client, which follows from its name."""
+        held = federation.held_out_clients(self.share, seed)
         if held.all() or not held.any():
             raise InputError(
                 f"Expected clients on both sides of the split, found all {len(federation)} on one; "

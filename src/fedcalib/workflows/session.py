@@ -50,17 +50,15 @@ class State:
     secret: int  # decides chance that must repeat itself when a run is resumed, such as who is held out
     name: str = ""  # of the workflow with its settings and data
 
-    def derived(self, purpose: str) -> int:
-        """A seed of its own for each purpose, from one secret."""
-        words = [self.secret % (1 << 128), *purpose.encode()]
-        return int(np.random.SeedSequence(words).generate_state(2, np.uint64)[0])
+    def derived(self, purpose: str) -> bytes:
+        """A key of its own for each purpose, from one secret."""
+        return sha256(f"{self.secret}/{purpose}".encode()).digest()
 
     def split(self, federation: Federation, share: float) -> tuple[Federation, Federation]:
-        """Split by one coin per record, so that removing a record moves no other to the other side."""
+        """Split by a coin that follows from the record itself, so that removing a record moves no other."""
         if not 0 < share < 1:
             raise InputError(f"Expected a share between 0 and 1 with --holdout (0 for no measurement), found {share}.")
-        held = np.random.default_rng(self.derived("holdout")).random(len(federation.records)) < share
-        return federation.where(~held), federation.where(held)
+        return federation.split(share, self.derived("holdout"))
 
     def transcript(self, phase: str) -> Path | None:
         """The file of a phase's transcript."""
@@ -160,7 +158,7 @@ class Data:
         """The files, if there are any."""
         return self.source if isinstance(self.source, tuple) else ()
 
-    def reading(self, seed: int, watch: At) -> Reading:
+    def reading(self, seed: int | bytes, watch: At) -> Reading:
         """Read files or a frame, and say what was left out."""
         if self.files:
             return read_checked(self.files, self.columns, seed=seed, watch=watch)

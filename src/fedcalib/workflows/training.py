@@ -90,8 +90,8 @@ class Training:
     def run(self) -> TrainingResult:
         """Train, repair, and score the records that were held out."""
         with self.session.opened("train", self.settings, *self.data) as conductor:
-            seed = conductor.state.secret % (1 << 32)
-            fitted, held = self.deal(seed).split(self.holdout, seed)
+            dealt = self.deal(int.from_bytes(conductor.state.derived("deal")[:4]))
+            fitted, held = dealt.split(self.holdout, conductor.state.derived("holdout"))
             return self._trained(fitted, held, conductor)
 
     def _trained(self, fitted: Federation, held: Federation, conductor: Conductor) -> TrainingResult:

@@ -1,0 +1,149 @@
+"""Removing one record changes nothing about any other: not the record of its unit, nor its side, nor its window."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedcalib as fc
+from fedcalib.data import read_checked
+from fedcalib.data.columns import Columns
+from fedcalib.federation import _occurrences
+from fedcalib.workflows.session import State
+
+Row = tuple[str, float, int, int, int]  # site, score, label, unit, day
+
+# few values, so that equal records and units with several records are common
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["north", "south"]),
+        st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+        st.integers(0, 1),
+        st.integers(0, 5),
+        st.integers(0, 40),
+    ),
+    min_size=2,
+    max_size=40,
+)
+KEYS = st.one_of(st.binary(min_size=1, max_size=32), st.integers(0, 1000))
+
+
+def federation(rows: list[Row], units: bool = False) -> fc.Federation:
+    """The rows by site; both sites are there even if one holds no record."""
+    sites = {}
+    for name in ("north", "south"):
+        own = [row for row in rows if row[0] == name]
+        columns = {"unit": np.array([row[3] for row in own], dtype=np.int64)} if units else {}
+        extra = {"time": np.array([row[4] for row in own], dtype=np.int64)}
+        labels = np.array([row[2] for row in own], dtype=np.int64)
+        scores = np.array([row[1] for row in own], dtype=np.float64)
+        probs = np.stack([1 - scores, scores], axis=1)
+        sites[name] = fc.Records(probs, labels, False, columns.get("unit"), extra)
+    return fc.Federation.of(sites)
+
+
+def contents(federation: fc.Federation) -> Counter[tuple[object, ...]]:
+    """What each site holds, without an order."""
+    records = federation.records
+    unit = np.full(len(records), -1) if records.unit is None else records.unit
+    columns = (federation.owner, records.given[:, 1], records.labels, records.extra["time"], unit)
+    return Counter(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def distance(one: fc.Federation, other: fc.Federation) -> int:
+    """How many records are in one of them only."""
+    first, second = contents(one), contents(other)
+    return ((first - second) + (second - first)).total()
+
+
+class TestSplits:
+    @given(ROWS, KEYS, st.data())
+    def test_removing_a_record_moves_no_other(self, rows: list[Row], key: bytes | int, data: st.DataObject) -> None:
+        left_out = data.draw(st.integers(0, len(rows) - 1))
+        sides = [federation(some).split(0.5, key) for some in (rows, rows[:left_out] + rows[left_out + 1 :])]
+        assert sum(distance(*pair) for pair in zip(*sides, strict=True)) == 1
+
+    @given(ROWS, KEYS, st.randoms(use_true_random=False))
+    def test_order_does_not_matter(self, rows: list[Row], key: bytes | int, random: object) -> None:
+        mixed = list(rows)
+        random.shuffle(mixed)  # type: ignore[attr-defined]
+        sides = [federation(some).split(0.4, key) for some in (rows, mixed)]
+        assert [distance(*pair) for pair in zip(*sides, strict=True)] == [0, 0]
+
+    @given(ROWS, KEYS)
+    def test_a_unit_is_on_one_side_at_all_sites(self, rows: list[Row], key: bytes | int) -> None:
+        kept, held = federation(rows, units=True).split(0.5, key)
+        assert kept.records.unit is not None and held.records.unit is not None
+        assert not set(kept.records.unit.tolist()) & set(held.records.unit.tolist())
+
+    @given(ROWS, st.integers(0, 2**128), st.data())
+    def test_a_workflow_splits_so_too(self, rows: list[Row], secret: int, data: st.DataObject) -> None:
+        left_out = data.draw(st.integers(0, len(rows) - 1))
+        state = State(None, secret)
+        sides = [state.split(federation(some), 0.3) for some in (rows, rows[:left_out] + rows[left_out + 1 :])]
+        assert sum(distance(*pair) for pair in zip(*sides, strict=True)) == 1
+
+    @pytest.mark.parametrize("share", [0.05, 0.3, 0.9])
+    def test_the_share_is_met_with_and_without_equal_records(self, share: float) -> None:
+        rng = np.random.default_rng(0)
+        labels = rng.integers(0, 2, 20_000)
+        wide = rng.normal(size=(20_000, 20)).astype(np.float32)
+        scores = (rng.random(20_000), rng.integers(0, 5, 20_000) / 4, np.full(20_000, 0.5))
+        for records in (*(fc.Records.of_scores(score, labels) for score in scores), fc.Records.of_logits(wide, labels)):
+            _, held = fc.Federation.iid(records, 10, seed=0).split(share, seed=1)
+            assert len(held.records) == pytest.approx(20_000 * share, abs=5 * np.sqrt(20_000 * share * (1 - share)))
+
+    def test_splits_by_two_seeds_are_independent(self) -> None:
+        all_ = fc.Federation.simulated(records=20_000)
+        rest, _ = all_.split(0.5, seed=1)
+        assert len(rest.split(0.5, seed=2)[1].records) == pytest.approx(5000, abs=300)
+
+    def test_equal_records_are_numbered_exactly_when_hashes_collide(self) -> None:
+        records = fc.Records.of_scores([0.1, 0.2, 0.1, 0.2, 0.1], labels=[1, 1, 1, 1, 0])
+        site, same = np.array([0, 0, 0, 0, 0], dtype=np.uint64), np.zeros(5, dtype=np.uint64)
+        assert _occurrences(records, site, same).tolist() == [0, 0, 1, 1, 0]
+        assert _occurrences(records, np.array([0, 0, 1, 0, 1], dtype=np.uint64), same).tolist() == [0, 0, 0, 1, 0]
+
+
+class TestUnits:
+    @given(ROWS, KEYS, st.data())
+    def test_removing_a_record_changes_no_other_unit(
+        self, rows: list[Row], key: bytes | int, data: st.DataObject
+    ) -> None:
+        left_out = data.draw(st.integers(0, len(rows) - 1))
+        less = rows[:left_out] + rows[left_out + 1 :]
+        site, _, _, unit, _ = rows[left_out]
+        same = [(row[0], row[3]) for row in less].count((site, unit))
+        both = [federation(some, units=True).one_per_unit(key) for some in (rows, less)]
+        # its own unit may have another record now, or none
+        assert distance(*both) <= (2 if same else 1)
+
+    @given(ROWS, KEYS, st.data())
+    def test_removing_a_unit_changes_one_record_per_site(
+        self, rows: list[Row], key: bytes | int, data: st.DataObject
+    ) -> None:
+        gone = data.draw(st.sampled_from([row[3] for row in rows]))
+        less = [row for row in rows if row[3] != gone]
+        both = [federation(some, units=True).one_per_unit(key) for some in (rows, less)]
+        assert distance(*both) == len({row[0] for row in rows if row[3] == gone})
+
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    def test_one_patient_less_changes_one_count_of_a_file(self, tmp_path: Path, seed: int) -> None:
+        def counts(patients: range) -> np.ndarray:
+            """Labels of the records that are kept; each patient has a negative one and a positive one."""
+            path = tmp_path / "site.csv"
+            with path.open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["score", "label", "patient"])
+                writer.writerows([[0.25 + 0.5 * k, k, f"p{patient}"] for patient in patients for k in (0, 1)])
+            kept = read_checked(path, Columns(unit="patient"), seed=seed).federation.records
+            return np.bincount(kept.labels, minlength=2)
+
+        assert counts(range(400)).sum() == 400
+        assert np.abs(counts(range(400)) - counts(range(1, 400))).sum() == 1
