@@ -210,7 +210,18 @@ def test_another_packages_method_is_listed_and_run(
     assert listed["base-rate"]["summary"] == "Predict the base rate."
     assert listed["base-rate"]["options"] == {"least": 0.0}
     overconfident(900, 5, 0).to_csv("scores.csv", index=False)
-    words = ["--method", "base-rate", "--privacy", "distributed", "--epsilon", "5", "--seed", "1", "--out", "out"]
+    words = [
+        "--method",
+        "base-rate",
+        "--privacy",
+        "distributed",
+        "--epsilon",
+        "5",
+        "--simulate-seed",
+        "1",
+        "--out",
+        "out",
+    ]
     assert run(["calibrate", "scores.csv", *words]) == 0
     calibrator = fc.load("out/calibrator.json")
     assert type(calibrator).__name__ == "Constant"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import Shell
 
-SMALL = ("--draws", "5000", "--seed", "1")
+SMALL = ("--draws", "5000", "--simulate-seed", "1")
 
 
 def test_a_model_is_audited_with_its_twin(shell: Shell) -> None:
@@ -25,7 +25,9 @@ def test_people_get_a_table(shell: Shell) -> None:
 
 
 def test_an_audit_that_cannot_tell_says_so(shell: Shell) -> None:
-    said = shell("audit", "--privacy", "distributed", "--epsilon", "0.1", "--twin", "--draws", "200", "--seed", "1")
+    said = shell(
+        "audit", "--privacy", "distributed", "--epsilon", "0.1", "--twin", "--draws", "200", "--simulate-seed", "1"
+    )
     assert said.code == 0
     assert "unnoticed" in said.err
 

@@ -26,7 +26,7 @@ PRIVATE = ["distributed", "local", "user", "laplace"]
 def test_the_document_and_the_files_under_every_model(shell: Shell, scores: Path, model: str) -> None:
     said = shell(
         *("calibrate", scores, "--method", "fed-bin", "--privacy", model, *MODELS[model]),
-        *("--out", "out", "--format", "json", "--seed", "1"),
+        *("--out", "out", "--format", "json", "--simulate-seed", "1"),
     )
     assert said.code == 0, said.err
     document = said.json
@@ -100,7 +100,7 @@ def test_a_seed_repeats_itself_and_another_does_not(shell: Shell, scores: Path) 
     def after(seed: int, state: str) -> object:
         said = shell(
             *("calibrate", scores, "--method", "fed-bin", "--privacy", "distributed", "--epsilon", "1", "--out", "out"),
-            *("--format", "json", "--seed", seed, "--state", state),
+            *("--format", "json", "--simulate-seed", seed, "--state", state),
         )
         return said.json["before"], said.json["after"], Path("out/calibrator.json").read_text()
 
@@ -112,7 +112,7 @@ def test_the_noise_before_and_after_is_not_the_same(shell: Shell, scores: Path) 
     """With the identity as calibrator both measure the same, so that only the noise could differ."""
     said = shell(
         *("calibrate", scores, "--method", "fed-bin", "--privacy", "distributed", "--epsilon", "1", "--out", "out"),
-        *("--format", "json", "--seed", "1", "--set", "smoothing=1e15", "--set", "bins=100000"),
+        *("--format", "json", "--simulate-seed", "1", "--set", "smoothing=1e15", "--set", "bins=100000"),
     )
     before, after = said.json["before"]["accuracy"]["value"], said.json["after"]["accuracy"]["value"]
     assert before != after
@@ -235,7 +235,7 @@ def test_a_failure_leaves_no_file(shell: Shell, scores: Path, home: Path) -> Non
 
 def test_the_report_shows_single_sites_where_nothing_is_hidden(shell: Shell, scores: Path) -> None:
     names = sorted(set(pd.read_csv(scores).site.astype(str)))
-    words = ("calibrate", scores, "--method", "fed-bin", "--format", "json", "--seed", "1")
+    words = ("calibrate", scores, "--method", "fed-bin", "--format", "json", "--simulate-seed", "1")
     assert shell(*words, "--privacy", "open", "--out", "seen").code == 0
     assert shell(*words, "--privacy", "secagg", "--out", "hidden").code == 0
     seen, hidden = (Path(place, "report.html").read_text() for place in ("seen", "hidden"))

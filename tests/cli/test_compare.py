@@ -52,7 +52,9 @@ def test_methods_stand_side_by_side_and_say_that_it_is_a_simulation(shell: Shell
 
 def test_the_same_command_gives_the_same_table(shell: Shell, scores: Path) -> None:
     def rows(seed: int) -> list[dict[str, object]]:
-        said = shell("compare", scores, "--methods", "fed-bin", "--repeats", 1, "--seed", seed, "--format", "json")
+        said = shell(
+            "compare", scores, "--methods", "fed-bin", "--repeats", 1, "--simulate-seed", seed, "--format", "json"
+        )
         return [{name: row[name] for name in ("cwece", "ece", "nll")} for row in said.json["methods"]]
 
     assert rows(1) == rows(1) != rows(2)

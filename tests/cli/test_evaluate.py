@@ -56,7 +56,7 @@ def test_open_data_shows_sites_that_are_large_enough(shell: Shell, home: Path) -
 def test_sites_that_hide_themselves_are_shown_at_no_extra_cost(shell: Shell, home: Path, model: str) -> None:
     large = overconfident(60_000, 4, 0)
     pd.concat([large, overconfident(3, 1, 1).assign(site="tiny")]).to_parquet(home / "all.parquet")
-    words = ("evaluate", "all.parquet", "--privacy", model, "--epsilon", "8", "--seed", 1, "--format", "json")
+    words = ("evaluate", "all.parquet", "--privacy", model, "--epsilon", "8", "--simulate-seed", 1, "--format", "json")
     document = shell(*words).json  # with a seed: three records pass for eleven once in a while, as they should
     assert document["privacy"]["epsilon"] == 8.0
     rows = {row["site"]: row for row in document["per_site"]}
@@ -110,7 +110,7 @@ def test_the_usual_clients_own_error_is_measured_with_the_rest(shell: Shell, sco
 
 def test_clients_own_errors_are_bounded_for_clients_or_refused(shell: Shell, scores: Path) -> None:
     whole = ("--privacy", "user", "--delta", "1e-6", "--clip", "200", "--epsilon", "4", "--per-client")
-    said = shell("evaluate", scores, *whole, "--seed", 1, "--format", "json")
+    said = shell("evaluate", scores, *whole, "--simulate-seed", 1, "--format", "json")
     assert said.code == 0, said.err
     assert said.json["privacy"]["unit"] == "client"
     assert said.json["privacy"]["epsilon"] == 4.0
@@ -125,7 +125,17 @@ def test_clients_own_errors_are_bounded_for_clients_or_refused(shell: Shell, sco
 
 def test_dry_run_asks_nothing(shell: Shell, scores: Path, home: Path) -> None:
     said = shell(
-        "evaluate", scores, "--privacy", "laplace", "--epsilon", "4", "--dry-run", "--format", "json", "--seed", 1
+        "evaluate",
+        scores,
+        "--privacy",
+        "laplace",
+        "--epsilon",
+        "4",
+        "--dry-run",
+        "--format",
+        "json",
+        "--simulate-seed",
+        1,
     )
     assert said.code == 0, said.err
     assert said.json["dry_run"] is True

@@ -12,7 +12,9 @@ from tests.cli.conftest import Shell
 
 @pytest.mark.parametrize("model", [("secagg",), ("distributed", "--epsilon", 4), ("local", "--epsilon", 40), ("open",)])
 def test_a_binary_classifier_gets_its_curves(shell: Shell, scores: Path, home: Path, model: tuple[object, ...]) -> None:
-    said = shell("evaluate", scores, "--privacy", *model, "--out", home / "report", "--seed", 3, "--format", "json")
+    said = shell(
+        "evaluate", scores, "--privacy", *model, "--out", home / "report", "--simulate-seed", 3, "--format", "json"
+    )
     assert said.code == 0, said.err
     assert sorted(path.name for path in (home / "report").iterdir()) == sorted(
         ["report.html", "roc.png", "pr.png", "reliability.png", "curves.json"]

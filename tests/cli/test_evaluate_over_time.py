@@ -26,7 +26,7 @@ def days(home: Path) -> Path:
 
 
 def test_windows_of_time_give_a_drift_chart(shell: Shell, days: Path, home: Path) -> None:
-    words = ("evaluate", days, "--by", "day", "--privacy", "distributed", "--epsilon", "2", "--seed", "1")
+    words = ("evaluate", days, "--by", "day", "--privacy", "distributed", "--epsilon", "2", "--simulate-seed", "1")
     said = shell(*words, "--out", "out", "--format", "json")
     assert said.code == 0, said.err
     assert [window["window"] for window in said.json["windows"]] == [f"day {k}" for k in range(1, 7)]

@@ -32,7 +32,7 @@ def weeks(home: Path) -> Path:
 
 def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) -> None:
     words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate")
-    said = shell(*words, "--false-alarms", "0.001", "--out", "out", "--seed", "1", "--format", "json")
+    said = shell(*words, "--false-alarms", "0.001", "--out", "out", "--simulate-seed", "1", "--format", "json")
     assert said.code == 0, said.err
     document = said.json
     assert [window["window"] for window in document["windows"]] == [f"week {k}" for k in range(1, 6)]
@@ -56,7 +56,7 @@ def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) ->
 def test_a_shift_that_was_learned_from_hurts_less(shell: Shell, weeks: Path) -> None:
     """On the mean over seeds: one run's figures carry noise of their own."""
     words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate")
-    last = [shell(*words, "--seed", seed, "--format", "json").json["windows"][-1] for seed in range(1, 6)]
+    last = [shell(*words, "--simulate-seed", seed, "--format", "json").json["windows"][-1] for seed in range(1, 6)]
     served, unserved = ([window[key]["ece"]["value"] for window in last] for key in ("served", "metrics"))
     assert np.mean(served) < 0.8 * np.mean(unserved)
 

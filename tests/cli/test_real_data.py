@@ -32,7 +32,18 @@ def hearts(shared: Path, home: Path) -> Path:
 
 @pytest.mark.shared
 def test_three_hospitals_are_calibrated_and_measured(shell: Shell, hearts: Path) -> None:
-    words = ("calibrate", hearts, "--method", "platt-scaling", "--privacy", "secagg", "--out", "out", "--seed", "1")
+    words = (
+        "calibrate",
+        hearts,
+        "--method",
+        "platt-scaling",
+        "--privacy",
+        "secagg",
+        "--out",
+        "out",
+        "--simulate-seed",
+        "1",
+    )
     said = shell(*words, "--format", "json")
     assert said.code == 0, said.err
     assert (said.json["sites"], said.json["records"]) == (3, 617)
@@ -48,7 +59,7 @@ def test_three_hospitals_are_calibrated_and_measured(shell: Shell, hearts: Path)
 @pytest.mark.slow
 def test_flights_are_calibrated_under_privacy_in_seconds(shell: Shell, shared: Path) -> None:
     flights = shared / "flights_scored" / "flights_scored.parquet"
-    words = ("--site", "origin", "--privacy", "distributed", "--epsilon", "1", "--seed", 1, "--format", "json")
+    words = ("--site", "origin", "--privacy", "distributed", "--epsilon", "1", "--simulate-seed", 1, "--format", "json")
     said = shell("calibrate", flights, "--method", "fed-bin", "--out", "out", *words)
     assert said.code == 0, said.err
     assert said.json["records"] is None
@@ -64,7 +75,7 @@ def test_flights_are_calibrated_under_privacy_in_seconds(shell: Shell, shared: P
 
 @pytest.mark.slow
 def test_the_demo_speaks_json_too(shell: Shell) -> None:
-    said = shell("demo", "--format", "json", "--seed", "1", "--out", "demo")
+    said = shell("demo", "--format", "json", "--simulate-seed", "1", "--out", "demo")
     assert said.code == 0, said.err
     assert said.json["schema_version"] == 1
     assert Path("demo/report.html").is_file()

@@ -29,7 +29,7 @@ def test_train_repair_calibrate_evaluate_with_one_ledger(points: Path, shell: Sh
     assert shell("ledger", "limit", "book.json", "default", "--epsilon", 30, "--delta", "0.001").code == 0
     done = shell(
         "train", points, "--clients", 60, "--beta", 0.5, "--rounds", 4, "--epochs", 2, "--rate", 0.2, "--repair",
-        "--privacy", "user", "--epsilon", 20, "--delta", 1e-5, "--clip", 30, "--update-clip", 2, "--seed", 1,
+        "--privacy", "user", "--epsilon", 20, "--delta", 1e-5, "--clip", 30, "--update-clip", 2, "--simulate-seed", 1,
         "--ledger", "book.json", "--out", "model", "--format", "json",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -42,7 +42,8 @@ def test_train_repair_calibrate_evaluate_with_one_ledger(points: Path, shell: Sh
     assert measured.json["metrics"]["accuracy"]["value"] > 0.5
     fitted = shell(
         "calibrate", "model/scored.parquet", "--method", "one-shot-temperature", "--privacy", "user", "--epsilon", 5,
-        "--delta", 1e-5, "--clip", 10, "--holdout", 0, "--seed", 1, "--ledger", "book.json", "--out", "calibrated",
+        "--delta", 1e-5, "--clip", 10, "--holdout", 0, "--simulate-seed", 1, "--ledger", "book.json",
+        "--out", "calibrated",
     )  # fmt: skip
     assert fitted.code == 0, fitted.err
 

@@ -125,7 +125,7 @@ def _number(text: str) -> float | str:
 
 
 def _calibrations() -> dict[str, Commands]:
-    fit = "calibrate {} --method {} {} --out out --seed 1 --format json"
+    fit = "calibrate {} --method {} {} --out out --simulate-seed 1 --format json"
     every = {
         f"calibrate-{word}": Commands((fit.format("scores.csv", "fed-bin", flags),)) for word, flags in PRIVATE.items()
     }
@@ -151,7 +151,7 @@ def _calibrations() -> dict[str, Commands]:
         "calibrate-again": Commands(2 * (fit.format("scores.csv", "fed-bin", PRIVATE["laplace"]),)),
         "calibrate-dry-run": Commands(
             tuple(
-                f"calibrate scores.csv --method fed-bin {flags} --rounds 2 --dry-run --seed 1 --format json"
+                f"calibrate scores.csv --method fed-bin {flags} --rounds 2 --dry-run --simulate-seed 1 --format json"
                 for flags in PRIVATE.values()
             )
         ),
@@ -164,13 +164,15 @@ def _calibrations() -> dict[str, Commands]:
                 "calibrate scores.csv --method fed-bin --privacy open --out out --set bend=2 --format json",
             )
         ),
-        "calibrate-text": Commands(("calibrate scores.csv --method fed-bin --privacy secagg --out out --seed 1",)),
+        "calibrate-text": Commands(
+            ("calibrate scores.csv --method fed-bin --privacy secagg --out out --simulate-seed 1",)
+        ),
     }
     return {**every, **methods, **binary, **files}
 
 
 def _evaluations() -> dict[str, Commands]:
-    measure = "evaluate {} {} --seed 1 --format json"
+    measure = "evaluate {} {} --simulate-seed 1 --format json"
     every = {f"evaluate-{word}": Commands((measure.format("scores.csv", flags),)) for word, flags in PRIVATE.items()}
     curves = {
         f"evaluate-curves-{word}": Commands((measure.format("scores.csv", f"{PRIVATE[word]} --out out"),))
@@ -179,7 +181,8 @@ def _evaluations() -> dict[str, Commands]:
     more = {
         "evaluate-calibrator": Commands(
             (
-                "calibrate classes.csv --method one-shot-temperature --privacy secagg --out out --seed 1 --format json",
+                "calibrate classes.csv --method one-shot-temperature --privacy secagg --out out --simulate-seed 1 "
+                "--format json",
                 measure.format("classes.csv", "--privacy secagg --calibrator out/calibrator.json"),
                 measure.format("classes.csv", "--privacy open"),
             )
@@ -204,9 +207,9 @@ def _evaluations() -> dict[str, Commands]:
 
 
 def _others() -> dict[str, Commands]:
-    compare = "compare {} --repeats 2 --seed 3 --format json"
-    monitor = "monitor scores.csv --by week --seed 1 --format json"
-    fit = "calibrate scores.csv --method {} --privacy open --out out --seed 1 --format json"
+    compare = "compare {} --repeats 2 --simulate-seed 3 --format json"
+    monitor = "monitor scores.csv --by week --simulate-seed 1 --format json"
+    fit = "calibrate scores.csv --method {} --privacy open --out out --simulate-seed 1 --format json"
     return {
         "compare-open": Commands(
             (compare.format("scores.csv --methods fed-bin,platt-scaling,one-shot-temperature --out out"),)
@@ -253,18 +256,18 @@ def _others() -> dict[str, Commands]:
         ),
         "train": Commands(
             (
-                "train points.npz --rounds 2 --rate 0.3 --repair --out model --seed 1 --format json",
+                "train points.npz --rounds 2 --rate 0.3 --repair --out model --simulate-seed 1 --format json",
                 "train points.npz --clients 8 --beta 0.5 --rounds 2 --privacy user --epsilon 20 --delta 1e-5 "
-                "--update-clip 2 --out other --seed 1 --format json",
-                "evaluate model/scored.parquet --privacy secagg --seed 1 --format json",
+                "--update-clip 2 --out other --simulate-seed 1 --format json",
+                "evaluate model/scored.parquet --privacy secagg --simulate-seed 1 --format json",
             )
         ),
         "ledger": Commands(
             (
                 "ledger limit budget.db patients --epsilon 1 --format json",
-                f"evaluate scores.csv {PAID} --epsilon 0.7 --seed 1 --format json",
-                f"evaluate scores.csv {PAID} --epsilon 0.7 --seed 1 --format json",
-                f"evaluate scores.csv {PAID} --epsilon 0.4 --seed 1 --format json",
+                f"evaluate scores.csv {PAID} --epsilon 0.7 --simulate-seed 1 --format json",
+                f"evaluate scores.csv {PAID} --epsilon 0.7 --simulate-seed 1 --format json",
+                f"evaluate scores.csv {PAID} --epsilon 0.4 --simulate-seed 1 --format json",
                 f"evaluate test.csv {PAID} --epsilon 0.4 --format json",
                 "ledger show budget.db --entries --format json",
                 "ledger verify budget.db --format json",
@@ -273,8 +276,8 @@ def _others() -> dict[str, Commands]:
         "methods": Commands(("methods --format json",)),
         "audit": Commands(
             (
-                "audit --privacy laplace --epsilon 2 --twin --draws 2000 --seed 1 --format json",
-                "audit --privacy user --epsilon 2 --delta 1e-5 --draws 2000 --seed 1 --format json",
+                "audit --privacy laplace --epsilon 2 --twin --draws 2000 --simulate-seed 1 --format json",
+                "audit --privacy user --epsilon 2 --delta 1e-5 --draws 2000 --simulate-seed 1 --format json",
             )
         ),
     }

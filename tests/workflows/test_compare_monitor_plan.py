@@ -61,8 +61,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_comparison_is_that_of_the_command(
     home: Path, capsys: pytest.CaptureFixture[str], file: str, flags: str, options: dict[str, Any]
 ) -> None:
-    found = compare(file, METHODS, repeats=2, seed=3, **options)
-    told = printed(capsys, f"compare {file} --methods fed-bin,platt-scaling --repeats 2 --seed 3 {flags}")
+    found = compare(file, METHODS, repeats=2, simulate=3, **options)
+    told = printed(capsys, f"compare {file} --methods fed-bin,platt-scaling --repeats 2 --simulate-seed 3 {flags}")
     document = found.to_json()
     for row in (*document["methods"], *told["methods"]):
         assert row.pop("client_seconds") > 0
@@ -77,7 +77,7 @@ def test_a_comparison_is_that_of_the_command(
 
 def test_a_comparison_that_spends_plans_every_run_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plans(monkeypatch)
-    found = compare("scores.csv", METHODS, fc.DistributedDP(epsilon=4.0), spend=True, seed=1)
+    found = compare("scores.csv", METHODS, fc.DistributedDP(epsilon=4.0), spend=True, split_seed=1)
     assert sorted(planned) == ["FedBin", "FederatedMetrics", "PlattScaling"]
     assert {row.epsilon for row in found.rows} == {2.0}
     assert not found.simulation
@@ -85,7 +85,7 @@ def test_a_comparison_that_spends_plans_every_run_once(home: Path, monkeypatch: 
 
 def test_what_a_refused_method_leaves_goes_to_the_others(home: Path) -> None:
     methods = {"class": fc.AccT(), **METHODS, "many": fc.PlattScaling()}
-    found = compare("classes.csv", methods, fc.DistributedDP(epsilon=4.0), spend=True, seed=1)
+    found = compare("classes.csv", methods, fc.DistributedDP(epsilon=4.0), spend=True, split_seed=1)
     assert set(found.refused) == {"platt-scaling", "many"}
     assert {row.epsilon for row in found.rows} == {2.0}
 
@@ -118,8 +118,8 @@ def test_methods_that_could_not_be_made_are_listed(home: Path) -> None:
 def test_monitoring_is_that_of_the_command(
     home: Path, capsys: pytest.CaptureFixture[str], flags: str, options: dict[str, Any]
 ) -> None:
-    found = monitor("scores.csv", by="week", seed=1, **options)
-    told = printed(capsys, f"monitor scores.csv --by week --seed 1 {flags}")
+    found = monitor("scores.csv", by="week", simulate=1, **options)
+    told = printed(capsys, f"monitor scores.csv --by week --simulate-seed 1 {flags}")
     assert json.loads(json.dumps(found.to_json())) == told
     frame = found.to_frame()
     assert list(frame["window"]) == [f"week {k}" for k in range(1, 5)]
@@ -129,10 +129,10 @@ def test_monitoring_is_that_of_the_command(
 
 def test_windows_that_serve_the_same_are_planned_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plans(monkeypatch)
-    monitor("scores.csv", seed=1)
+    monitor("scores.csv", simulate=1)
     assert planned == ["ReviewWindow"]
     planned.clear()
-    monitor("scores.csv", fc.DistributedDP(epsilon=4.0), recalibrate=True, seed=1)
+    monitor("scores.csv", fc.DistributedDP(epsilon=4.0), recalibrate=True, simulate=1)
     assert planned == ["ReviewWindow"] * 4
 
 

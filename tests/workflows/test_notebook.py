@@ -21,8 +21,8 @@ from fedcalib.training import SoftmaxRegression
 from fedcalib.workflows import apply, calibrate, evaluate, train
 from tests.cli.conftest import overconfident
 
-FLAGS = ["--privacy", "distributed", "--epsilon", "2", "--seed", "5", "--format", "json"]
-TOLD: dict[str, Any] = {"privacy": fc.DistributedDP(2.0), "seed": 5}
+FLAGS = ["--privacy", "distributed", "--epsilon", "2", "--simulate-seed", "5", "--format", "json"]
+TOLD: dict[str, Any] = {"privacy": fc.DistributedDP(2.0), "simulate": 5}
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_training_leaves_scores_to_calibrate(scores: Path) -> None:
     inputs = table[["score"]].to_numpy()
     records = fc.Records.of_scores(table.score, table.label, inputs=inputs)
     federation = fc.Federation.by_site(records, table.site)
-    done = train(federation, fc.methods.FedAvg(SoftmaxRegression(1, 2), rounds=2), repair=True, seed=1)
+    done = train(federation, fc.methods.FedAvg(SoftmaxRegression(1, 2), rounds=2), repair=True, simulate=1)
     assert set(done.save("model")) == {"model", "head", "scored"}
     assert calibrate("model/scored.parquet", fc.OneShotTemperature(), fc.Open()).before is not None
 

@@ -73,7 +73,8 @@ def demo(
     *,
     out: Annotated[Path, Option(help="Directory of the report.")] = Path("fedcalib-demo"),
     epsilon: Annotated[float, Option(help="Epsilon of the run with differential privacy.")] = 1.0,
-    seed: options.Seed = None,
+    simulate: options.SimulateSeed = None,
+    seed: options.OldSeed = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
     debug: options.Debug = False,
@@ -83,7 +84,8 @@ def demo(
 
     from fedcalib.deploy.commands import bundled
 
-    words = ["--out", str(out), "--epsilon", str(epsilon), *([] if seed is None else ["--seed", str(seed)])]
+    seeded = [] if simulate is None else ["--simulate-seed", str(simulate)]
+    words = ["--out", str(out), "--epsilon", str(epsilon), *seeded]
     voice = Voice(format_ is options.Format.JSON)
     with redirect_stdout(sys.stderr if voice.as_json else sys.stdout):
         run_path(str(bundled("examples/flights_demo")), run_name="flights_demo")["main"](words)

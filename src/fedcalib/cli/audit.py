@@ -29,7 +29,8 @@ def audit(
     twin: Annotated[
         bool, Option("--twin", help="Audit a twin with half the noise too: the audit should notice.")
     ] = False,
-    seed: options.Seed = None,
+    simulate: options.SimulateSeed = None,
+    seed: options.OldSeed = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
     debug: options.Debug = False,
@@ -40,7 +41,7 @@ def audit(
 
     voice = Voice(format_ is options.Format.JSON)
     model = privacy_model(privacy, epsilon, delta, colluding=colluding)
-    source = Secure() if seed is None else Simulated(seed)
+    source = Secure() if simulate is None else Simulated(simulate)
     told: dict[str, Any] = {"draws": draws, "confidence": confidence, "clients": clients, "randomness": source}
     honest = audit_model(model, **told)
     broken = audit_model(model, twin=True, **told) if twin else []

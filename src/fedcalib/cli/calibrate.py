@@ -31,7 +31,7 @@ def calibrate(
     colluding: options.Colluding = None,
     rounds: options.Rounds = None,
     participation_: options.ParticipationWord = "everyone",
-    seed: options.Seed = None,
+    simulate: options.SimulateSeed = None,
     holdout: Annotated[float, _method(help="Share of records to measure on instead of fitting; 0 for none.")] = 0.3,
     test: Annotated[
         list[str] | None,
@@ -51,7 +51,7 @@ def calibrate(
         data=flags.data(files),
         test=flags.data(test) if test else None,
         holdout=holdout,
-        session=flags.session(seed),
+        session=flags.session(simulate),
     )
     if dry_run:
         voice.dry_run(calibration.dry_run())

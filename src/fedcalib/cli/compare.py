@@ -48,7 +48,9 @@ def compare(
     repeats: Annotated[int, _comparison(help="How many splits to average over.")] = 3,
     split: Annotated[By, _comparison(help="Hold records of every client out, or whole clients.")] = By.RECORD,
     holdout: Annotated[float, _comparison(help="Share of them to measure on.")] = 0.3,
-    seed: Annotated[int, _comparison(help="Seed of the simulation.")] = 0,
+    simulate: Annotated[
+        int | None, _comparison("--simulate-seed", help="Seed of the simulation; 0 if left out.")
+    ] = None,
     spend: Annotated[
         bool,
         _comparison(
@@ -76,11 +78,11 @@ def compare(
         privacy=privacy_model(privacy, epsilon, delta, clip if to_model else None, colluding),
         participation=participation(participation_, rounds),
         holdout=_HOLDOUTS[split](holdout),
-        session=flags.session(None),
+        session=flags.session(simulate),
         refused=refused,
         facts={name: value for name, value in told.items() if value is not None},
     )
-    done = comparison.spend() if spend else comparison.simulate(repeats, seed)
+    done = comparison.spend() if spend else comparison.simulate(repeats)
     written = {} if out is None else {"files": done.save(out)}
     voice.result({**done.to_json(), **written}, done.tables(), done.warnings)
 

@@ -49,7 +49,7 @@ def evaluate(
     clip: options.Clip = None,
     colluding: options.Colluding = None,
     participation_: options.ParticipationWord = "everyone",
-    seed: options.Seed = None,
+    simulate: options.SimulateSeed = None,
     dry_run: options.DryRun = False,
     flags: Shared,
 ) -> None:
@@ -60,7 +60,7 @@ def evaluate(
     """
     voice = flags.voice
     model = privacy_model(privacy, epsilon, delta, clip, colluding)
-    data, run = flags.data(files, None if by is None else time), flags.session(seed)
+    data, run = flags.data(files, None if by is None else time), flags.session(simulate)
     map_ = None if calibrator is None else load_calibrator(calibrator)
     if by is not None:
         if per_client:

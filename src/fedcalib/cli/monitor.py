@@ -37,7 +37,7 @@ def monitor(
     delta: options.Delta = None,
     clip: options.Clip = None,
     colluding: options.Colluding = None,
-    seed: options.Seed = None,
+    simulate: options.SimulateSeed = None,
     dry_run: options.DryRun = False,
     flags: Shared,
 ) -> None:
@@ -56,7 +56,7 @@ def monitor(
         recalibrate=recalibrate,
         method=None if method is None else registry.method(method, {}),
         false_alarms=false_alarms,
-        session=flags.session(seed),
+        session=flags.session(simulate),
     )
     watch(voice, monitoring, out, "timeline.png", dry_run=dry_run)
 

@@ -22,7 +22,7 @@ from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.privacy import Privacy
 from fedcalib.registry import ROWS
-from fedcalib.workflows.session import Data, WorkflowSession
+from fedcalib.workflows.session import SEEDS, Data, WorkflowSession
 
 
 def _list(words: Iterable[str]) -> str:
@@ -84,7 +84,27 @@ ParticipationWord = Annotated[
         "such as 0.1.",
     ),
 ]
-Seed = Annotated[int | None, _privacy(help="Simulate with this seed: repeatable, and not private.")]
+SimulateSeed = Annotated[
+    int | None,
+    _privacy("--simulate-seed", help="Simulated noise from this seed, for trials: repeatable, and not private."),
+]
+SplitSeed = Annotated[
+    int | None,
+    _privacy(
+        "--split-seed",
+        help="Which records are held out, and which record of a unit is kept; may be public, a release stays private.",
+    ),
+]
+
+
+def _refuse_seed(seed: str | None) -> None:
+    if seed is not None:
+        raise InputError(
+            f"Expected {SEEDS.format('--split-seed', '--simulate-seed')}, found --seed; state which you mean."
+        )
+
+
+OldSeed = Annotated[str | None, Option("--seed", hidden=True, callback=_refuse_seed)]
 
 LedgerFile = Annotated[
     Path | None, _privacy("--ledger", help="Ledger that the total is debited to before anything is asked.")
@@ -120,6 +140,8 @@ class Shared:
     logits: Logits = None
     probs: Probs = None
     unit: Unit = None
+    split_seed: SplitSeed = None
+    seed: OldSeed = None
     ledger: LedgerFile = None
     account: Account = "default"
     state_: State = None
@@ -137,9 +159,10 @@ class Shared:
         columns = {name: getattr(self, name) for name in ("score", "logits", "probs", "label", "site", "unit")}
         return Data.of(list(files), Columns(**columns, time=time))
 
-    def session(self, seed: int | None) -> WorkflowSession:
+    def session(self, simulate: int | None) -> WorkflowSession:
         """How the command runs."""
-        return session(seed, self.state_, self.ledger, self.account, self.voice)
+        seeds = {"simulate": simulate, "split_seed": self.split_seed}
+        return session(self.state_, self.ledger, self.account, self.voice, **seeds)
 
 
 def shared(command: Callable[..., None]) -> Callable[..., None]:
@@ -172,9 +195,11 @@ def privacy_model(
     return made
 
 
-def session(seed: int | None, state: Path | None, ledger: Path | None, account: str, voice: Voice) -> WorkflowSession:
+def session(
+    state: Path | None, ledger: Path | None, account: str, voice: Voice, **seeds: int | None
+) -> WorkflowSession:
     """Put together how a command runs; without --state, its state goes where the user's states are."""
-    return WorkflowSession(seed, state or _STATE, ledger, account, voice)
+    return WorkflowSession(state=state or _STATE, ledger=ledger, account=account, notices=voice, **seeds)
 
 
 def participation(word: str, rounds: int | None) -> Participation:

@@ -48,7 +48,7 @@ def simulate(
 
     voice = Voice(format_ is options.Format.JSON)
     columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site)
-    federation = read_checked(expand(files), columns, seed=0).federation
+    federation = read_checked(expand(files), columns).federation
     model = registry.privacy(privacy, {"epsilon": epsilon, "delta": delta, "clip": clip})
     asked = registry.method(method, {})
     result: Result[object] = simulated(

@@ -25,6 +25,10 @@ Size: TypeAlias = int | tuple[int, ...]
 Real: TypeAlias = Fraction | float
 
 MAX_NOISE: Final = 1 << 50  # grid steps: draws beyond 64 bits then have a probability below e^-8000
+SIMULATED: Final = (
+    "simulation: not private. The noise follows from a seed, so it hides nobody; leave simulate (--simulate-seed) out "
+    "for a release."
+)
 _MAX_TABLE_SIGMA: Final = 1024.0  # widest discrete Gaussian that a simulation draws from a table
 
 

@@ -304,7 +304,8 @@ class Calibration:
             "method": repr(self.method),
             "privacy": repr(self.privacy),
             "participation": repr(self.participation),
-            "seed": self.session.seed,
+            "split_seed": self.session.split_seed,
+            "simulate": self.session.simulate,
             "holdout": None if self.test else self.holdout,
             "files": ", ".join(path.name for path in (*self.data.files, *(self.test.files if self.test else ()))),
         }
@@ -357,7 +358,7 @@ def calibrate(
     holdout
         Share of records to measure on instead of fitting; 0 for none.
     **options
-        Columns, seed, state, ledger and notices: see `fedcalib.workflows.session.Options`.
+        Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
     Returns
     -------

@@ -28,7 +28,7 @@ from fedcalib.records import Records, Schema
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows.budget import added, scaled, together
 from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow, exact_values, private_values
-from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
+from fedcalib.workflows.session import Conductor, Data, Options, Phase, State, WorkflowSession, opening
 
 SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
 _BASE: Final = "none"
@@ -116,7 +116,7 @@ def compare(
     spend
         Spend the budget instead of simulating.
     **options
-        Columns, seed (0 for simulations if left out), state, ledger and notices: see
+        Columns, seeds (`simulate` is 0 if left out and nothing is spent), state, ledger and notices: see
         `fedcalib.workflows.session.Options`.
 
     Returns
@@ -140,7 +140,7 @@ def compare(
     source, session = opening(data, **options)
     model, who, apart = privacy or Open(), participation or Everyone(), holdout or ByRecord()
     comparison = MethodComparison(source, methods, model, who, apart, session)
-    return comparison.spend() if spend else comparison.simulate(repeats, session.seed or 0)
+    return comparison.spend() if spend else comparison.simulate(repeats)
 
 
 @final
@@ -157,12 +157,13 @@ class MethodComparison:
     refused: Mapping[str, str] = field(default_factory=dict)  # methods that could not be made, with the reasons
     facts: Mapping[str, Any] = field(default_factory=dict)  # to be repeated in the result
 
-    def simulate(self, repeats: int = 3, seed: int = 0) -> ComparisonResult:
+    def simulate(self, repeats: int = 3) -> ComparisonResult:
         """Run every method on the same splits, each with the whole budget, and measure exactly."""
         if repeats < 1:
             raise InputError(f"Expected at least one repeat, found {repeats}.")
-        federation, _ = Conductor(self.session, replace(self.session, seed=seed).forgotten()).read(self.data, True)
-        splits = [self._split(federation, seed, repeat) for repeat in range(repeats)]
+        session = replace(self.session, simulate=self.session.simulate or 0)
+        federation, _ = Conductor(session, session.forgotten()).read(self.data, True)
+        splits = [self._split(federation, session.forgotten(), repeat) for repeat in range(repeats)]
         before = [split.before for split in splits]
         rows, refused = [], dict(self.refused)
         with self.session.notices.progress("comparing methods") as at:
@@ -173,7 +174,7 @@ class MethodComparison:
                 except FedcalibError as error:
                     refused[name] = str(error)
         base = MethodRow(_BASE, exact_values(before, before))
-        return self._result(base, rows, refused, SIMULATION, simulation=True, repeats=repeats, seed=seed)
+        return self._result(base, rows, refused, SIMULATION, simulation=True, repeats=repeats, seed=session.simulate)
 
     def spend(self) -> ComparisonResult:
         """Run every method on a share of the budget, measure privately, and pay for all of it beforehand."""
@@ -192,8 +193,9 @@ class MethodComparison:
                 after = conductor.run(phases.measure(name), InProcess(calibrated)).artifact
                 rows.append(MethodRow(name, private_values(after, before), **fit.agreed.cost()))
             conductor.tell()
-        base = MethodRow(_BASE, private_values(before, before))
-        return self._result(base, rows, phases.refused, phases.total.statement, simulation=False)
+        base, statement = MethodRow(_BASE, private_values(before, before)), self.session.marked(phases.total).statement
+        simulation = self.session.simulate is not None
+        return self._result(base, rows, phases.refused, statement, simulation=simulation, seed=self.session.simulate)
 
     def _result(
         self, base: MethodRow, rows: Sequence[MethodRow], refused: Mapping[str, str], statement: str, **how: Any
@@ -209,14 +211,14 @@ class MethodComparison:
         parts = (self.privacy, self.participation, self.holdout)
         return {"methods": {name: repr(method) for name, method in self.methods.items()}, "how": list(map(repr, parts))}
 
-    def _split(self, federation: Federation, seed: int, repeat: int) -> HeldOut:
-        fitted, held = self.holdout.part(federation, seed + repeat)
+    def _split(self, federation: Federation, state: State, repeat: int) -> HeldOut:
+        fitted, held = self.holdout.part(federation, state.derived(f"holdout {repeat}"))
         if not len(held.records) or not len(fitted.records):
             raise InputError(
                 f"Expected records on both sides of the split, found {len(fitted.records)} to fit and "
                 f"{len(held.records)} to measure on; change the share that is held out."
             )
-        source = Simulated(seed).derive("compare", repeat)
+        source = Simulated(state.secret).derive("compare", repeat)
         return HeldOut(fitted, held.records, self.privacy, self.participation, source)
 
     def _phases(self, fitted: Schema, held: Schema, unit: str) -> ComparisonPhases:

@@ -330,7 +330,7 @@ def evaluate(
     per_client
         Measure how badly calibrated the usual client is too, within the same budget.
     **options
-        Columns, seed, state, ledger and notices: see `fedcalib.workflows.session.Options`.
+        Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
     Returns
     -------

@@ -90,7 +90,7 @@ def monitor(
     rounds
         Only the latest windows, so many of them; all if left out.
     **options
-        Columns (`time` is "day" if left out), seed, state, ledger and notices: see
+        Columns (`time` is "day" if left out), seeds, state, ledger and notices: see
         `fedcalib.workflows.session.Options`.
 
     Returns

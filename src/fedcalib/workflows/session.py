@@ -28,13 +28,14 @@ from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
 from fedcalib.method import Method
 from fedcalib.privacy import Privacy
-from fedcalib.randomness import Randomness, Secure, Simulated
+from fedcalib.randomness import SIMULATED, Randomness, Secure, Simulated
 from fedcalib.records import Schema
 from fedcalib.workflows.budget import as_simulation
 
 if TYPE_CHECKING:
     from fedcalib.accounting.ledger import Ledger
 
+SEEDS: Final = "{} (which records are held out; a release stays private) or {} (simulated noise: not private)"
 _BUSY: Final = "Expected this command to run once at a time, found it running already; wait for it."
 
 T = TypeVar("T")
@@ -49,10 +50,12 @@ class State:
     folder: Path | None
     secret: int  # decides chance that must repeat itself when a run is resumed, such as who is held out
     name: str = ""  # of the workflow with its settings and data
+    split_seed: int | None = None  # decides who is held out instead of the secret
 
     def derived(self, purpose: str) -> bytes:
-        """A key of its own for each purpose, from one secret."""
-        return sha256(f"{self.secret}/{purpose}".encode()).digest()
+        """A key of its own for each purpose, from one secret or from the seed of splits."""
+        chance = self.secret if self.split_seed is None else self.split_seed
+        return sha256(f"{chance}/{purpose}".encode()).digest()
 
     def split(self, federation: Federation, share: float) -> tuple[Federation, Federation]:
         """Split by a coin that follows from the record itself, so that removing a record moves no other."""
@@ -66,13 +69,14 @@ class State:
 
 
 @contextmanager
-def _kept(folder: Path, seed: int | None) -> Iterator[State]:
+def _kept(folder: Path, simulate: int | None, split_seed: int | None) -> Iterator[State]:
     """Open the state of a workflow, and keep others out while it runs."""
     try:
         _private(folder.parent)
         _private(folder)
         with files.locked(folder / "lock", _BUSY):
-            yield State(folder, _secret(folder / "secret") if seed is None else seed, folder.name)
+            secret = _secret(folder / "secret") if simulate is None else simulate
+            yield State(folder, secret, folder.name, split_seed)
     except OSError as error:
         raise InputError(
             f"Expected to write the state directory {folder}, found: {error.strerror or error}. Name one with --state."
@@ -181,33 +185,38 @@ class Data:
 @final
 @dataclass(frozen=True)
 class WorkflowSession:
-    """How a workflow runs: by which seed, where it keeps its state, which ledger pays, and who hears of it."""
+    """How a workflow runs: by which seeds, where it keeps its state, which ledger pays, and who hears of it."""
 
-    seed: int | None = None  # simulate with it; None for a release
+    simulate: int | None = None  # the seed of simulated noise, which is not private; None for a release
     state: Path | None = None  # private directory of transcripts, for resuming; None keeps nothing
     ledger: Path | None = None  # debited the total before anything is asked
     account: str = "default"
     notices: Notices = field(default_factory=Silent)
+    split_seed: int | None = None  # who is held out, and which record of a unit is kept; a release stays private
 
     def forgotten(self, name: str = "") -> State:
         """A state that keeps nothing."""
-        return State(None, secrets.randbits(128) if self.seed is None else self.seed, name)
+        secret = secrets.randbits(128) if self.simulate is None else self.simulate
+        return State(None, secret, name, self.split_seed)
 
     def marked(self, total: Spending) -> Spending:
-        """What a run would spend; with a seed it would be a simulation."""
-        return total if self.seed is None else as_simulation(total)
+        """What a run would spend, marked where it would be a simulation."""
+        return total if self.simulate is None else as_simulation(total)
 
     @contextmanager
     def opened(self, workflow: str, settings: Mapping[str, Any], *data: Data) -> Iterator[Conductor]:
         """Open the state of a workflow with these settings and data; the same ones go on where they stopped."""
+        if self.simulate is not None:
+            self.notices.warn(SIMULATED)
         name = ""
         if self.state is not None or self.ledger is not None:
-            known = [workflow, dict(settings), self.seed, [one.fingerprint() for one in data]]
+            seeds = [self.simulate, self.split_seed]
+            known = [workflow, dict(settings), seeds, [one.fingerprint() for one in data]]
             name = sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:32]
         if self.state is None:
             yield Conductor(self, self.forgotten(name))
             return
-        with _kept(self.state.expanduser() / name, self.seed) as state:
+        with _kept(self.state.expanduser() / name, self.simulate, self.split_seed) as state:
             yield Conductor(self, state)
 
 
@@ -219,8 +228,12 @@ class Options(TypedDict, total=False):
     ----------
     site, label, score, logits, probs, unit, time
         Columns of files and frames, as in `fedcalib.read`; `time` holds dates or numbered days.
-    seed
-        Simulate with this seed: repeatable, and not private. Without it, the result is a release.
+    split_seed
+        Decides which records are held out, and which record of a unit is kept; drawn at random if left out. It may be
+        public: the noise of a release never depends on it.
+    simulate
+        Seed of simulated noise, for trials: "simulation: not private". Without it, the result is a release. Splits
+        follow from it too, unless `split_seed` is stated.
     state
         Private directory of transcripts. The same call goes on where it stopped, and sends nothing twice.
     ledger, account
@@ -236,7 +249,8 @@ class Options(TypedDict, total=False):
     probs: str | Sequence[str] | None
     unit: str | None
     time: str | None
-    seed: int | None
+    split_seed: int | None
+    simulate: int | None
     state: Path | str | None
     ledger: Path | str | None
     account: str
@@ -246,7 +260,10 @@ class Options(TypedDict, total=False):
 def opening(source: Any, **options: Unpack[Options]) -> tuple[Data, WorkflowSession]:
     """The data and the session that a workflow's options describe."""
     given: dict[str, Any] = dict(options)
-    running: dict[str, Any] = {name: given.pop(name) for name in ("seed", "account", "notices") if name in given}
+    if "seed" in given:
+        raise InputError(f"Expected {SEEDS.format('split_seed', 'simulate')}, found seed; state which you mean.")
+    names = ("split_seed", "simulate", "account", "notices")
+    running: dict[str, Any] = {name: given.pop(name) for name in names if name in given}
     running |= {name: Path(place) for name in ("state", "ledger") if (place := given.pop(name, None)) is not None}
     return Data.of(source, Columns(**given)), WorkflowSession(**running)
 
@@ -388,7 +405,7 @@ class Conductor:
 
     def randomness(self, phase: str) -> Randomness:
         """Noise of a phase's own: phases of one kind share a run's name."""
-        seed = self.session.seed
+        seed = self.session.simulate
         return Secure() if seed is None else Simulated(seed).derive(phase)
 
     @property

@@ -120,7 +120,7 @@ class Training:
 
     def _run(self, phase: Phase[T], data: Federation, conductor: Conductor) -> Result[T]:
         # the phases' methods differ, so their runs have names of their own and one seed serves both
-        seed = self.session.seed
+        seed = self.session.simulate
         return conductor.run(phase, InProcess(data), Secure() if seed is None else Simulated(seed))
 
     def _whole(self, spent: Spending) -> Spending:
