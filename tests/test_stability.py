@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import fedcalib as fc
 from fedcalib.data import read_checked
 from fedcalib.data.columns import Columns
 from fedcalib.federation import _occurrences
+from fedcalib.workflows.drift import Every, windows_between
 from fedcalib.workflows.session import State
 
 Row = tuple[str, float, int, int, int]  # site, score, label, unit, day
@@ -147,3 +149,26 @@ class TestUnits:
 
         assert counts(range(400)).sum() == 400
         assert np.abs(counts(range(400)) - counts(range(1, 400))).sum() == 1
+
+
+class TestWindows:
+    @given(ROWS, st.data(), st.sampled_from(list(Every)), st.booleans())
+    def test_removing_a_record_changes_no_other_window(
+        self, rows: list[Row], data: st.DataObject, by: Every, dated: bool
+    ) -> None:
+        left_out = data.draw(st.integers(0, len(rows) - 1))
+        start, until = sorted(data.draw(st.lists(st.integers(-10, 60), min_size=2, max_size=2)))
+        ends = [date(2024, 1, 1) + timedelta(days=day) for day in (start, until)] if dated else [start, until]
+
+        def cut(days: list[int]) -> tuple[object, list[tuple[str, str | int]], list[int]]:
+            numbers = np.array(days, dtype=np.int64)
+            column = np.datetime64("2024-01-01") + numbers if dated else numbers
+            windows = windows_between(by, column, *ends)
+            named = [(windows.name(k), windows.first_day(k)) for k in range(len(windows))]
+            return windows, named, windows.place(column).tolist()
+
+        days = [row[4] for row in rows]
+        every, less = cut(days), cut(days[:left_out] + days[left_out + 1 :])
+        assert every[:2] == less[:2]
+        assert every[2][:left_out] + every[2][left_out + 1 :] == less[2]
+        assert [place == -1 for place in every[2]] == [not start <= day <= until for day in days]

@@ -167,8 +167,13 @@ class Federation:
         return self.records.take(slice(int(self.offsets[client]), int(self.offsets[client + 1])))
 
     def held_out_clients(self, holdout: float, seed: bytes | int) -> Bools:
-        """Which clients are held out: a coin per client that follows from its name and the seed, shape (clients,)."""
-        return _below(_mixed(_sums(self._sites[:, None], _key(seed))), holdout)
+        """Which clients are held out, shape (clients,): those with the smallest keyed hashes of their names.
+
+        The list of clients is public, so the number of those that are held out may depend on it.
+        """
+        tags = _mixed(_sums(self._sites[:, None], _key(seed)))
+        count = min(max(round(holdout * len(self)), 1), len(self) - 1)
+        return np.argsort(np.argsort(tags, kind="stable")) < count
 
     @cached_property
     def _sites(self) -> Words:

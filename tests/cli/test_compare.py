@@ -151,8 +151,10 @@ def test_every_method_meets_the_same_splits() -> None:
 
 
 def test_a_split_that_leaves_nothing_is_explained() -> None:
-    with pytest.raises(InputError, match="both sides"):
+    with pytest.raises(InputError, match="at least two clients"):
         compare(three_classes(9, 1), {"bin": fc.FedBin()}, holdout=ByClient())
+    with pytest.raises(InputError, match="both sides"):
+        compare(three_classes(2, 2), {"bin": fc.FedBin()}, holdout=ByRecord(0.0001))
 
 
 def test_what_drowned_in_noise_comes_last_and_is_not_called_zero() -> None:

@@ -10,6 +10,8 @@ import fedcalib as fc
 from fedcalib.accounting.ledger import Ledger
 from tests.cli.conftest import Shell
 
+SIX = ("--from", "100", "--until", "105")
+
 
 @pytest.fixture
 def days(home: Path) -> Path:
@@ -27,7 +29,7 @@ def days(home: Path) -> Path:
 
 def test_windows_of_time_give_a_drift_chart(shell: Shell, days: Path, home: Path) -> None:
     words = ("evaluate", days, "--by", "day", "--privacy", "distributed", "--epsilon", "2", "--simulate-seed", "1")
-    said = shell(*words, "--out", "out", "--format", "json")
+    said = shell(*words, *SIX, "--out", "out", "--format", "json")
     assert said.code == 0, said.err
     assert [window["window"] for window in said.json["windows"]] == [f"day {k}" for k in range(1, 7)]
     assert [window["first_day"] for window in said.json["windows"]] == list(range(100, 106))
@@ -55,6 +57,7 @@ def test_one_ledger_pays_for_all_windows_in_parallel(shell: Shell, days: Path) -
     ledger = Ledger("ledger.db")
     ledger.limit("default", 3.0)
     words = ("evaluate", days, "--by", "day", "--privacy", "distributed", "--epsilon", "2", "--ledger", "ledger.db")
+    words = (*words, *SIX)
     said = shell(*words, "--format", "json")
     assert said.code == 0, said.err
     assert said.json["privacy"]["epsilon"] == 2.0
@@ -67,7 +70,7 @@ def test_one_ledger_pays_for_all_windows_in_parallel(shell: Shell, days: Path) -
 
 def test_windows_of_clients_share_the_budget(shell: Shell, days: Path) -> None:
     words = ("evaluate", days, "--by", "day", "--privacy", "user", "--epsilon", "6", "--delta", "1e-5", "--clip", "50")
-    said = shell(*words, "--dry-run", "--format", "json")
+    said = shell(*words, *SIX, "--dry-run", "--format", "json")
     assert said.code == 0, said.err
     assert said.json["privacy"]["unit"] == "client"
     assert said.json["privacy"]["epsilon"] == pytest.approx(6.0, rel=1e-3)

@@ -13,6 +13,8 @@ from fedcalib.data import Columns
 from fedcalib.data.reading import read_checked
 from tests.cli.conftest import Shell
 
+FIVE = ("--from", "30", "--until", "64")  # five weeks of numbered days
+
 
 @pytest.fixture
 def weeks(home: Path) -> Path:
@@ -31,7 +33,7 @@ def weeks(home: Path) -> Path:
 
 
 def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) -> None:
-    words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate")
+    words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate", *FIVE)
     said = shell(*words, "--false-alarms", "0.001", "--out", "out", "--simulate-seed", "1", "--format", "json")
     assert said.code == 0, said.err
     document = said.json
@@ -55,7 +57,7 @@ def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) ->
 
 def test_a_shift_that_was_learned_from_hurts_less(shell: Shell, weeks: Path) -> None:
     """On the mean over seeds: one run's figures carry noise of their own."""
-    words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate")
+    words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate", *FIVE)
     last = [shell(*words, "--simulate-seed", seed, "--format", "json").json["windows"][-1] for seed in range(1, 6)]
     served, unserved = ([window[key]["ece"]["value"] for window in last] for key in ("served", "metrics"))
     assert np.mean(served) < 0.8 * np.mean(unserved)
@@ -63,7 +65,7 @@ def test_a_shift_that_was_learned_from_hurts_less(shell: Shell, weeks: Path) -> 
 
 def test_windows_of_clients_add_up(shell: Shell, weeks: Path) -> None:
     words = ("monitor", weeks, "--privacy", "user", "--epsilon", "5", "--delta", "1e-5", "--clip", "50")
-    said = shell(*words, "--dry-run", "--format", "json")
+    said = shell(*words, *FIVE, "--dry-run", "--format", "json")
     assert said.code == 0, said.err
     assert said.json["privacy"]["unit"] == "client"
     assert said.json["privacy"]["epsilon"] == pytest.approx(5.0, rel=1e-3)
@@ -83,6 +85,7 @@ def test_the_ledger_is_debited_once_for_all_windows(shell: Shell, weeks: Path) -
         "ledger.db",
         "--format",
         "json",
+        *FIVE,
     )
     first = shell(*words)
     assert first.code == 0, first.err
@@ -105,8 +108,79 @@ def test_dates_make_windows_too(shell: Shell, home: Path) -> None:
         shell("monitor", name, "--time", "when", "--format", "json").json for name in ("text.csv", "stamps.parquet")
     ]
     days = [[window["first_day"] for window in one["windows"]] for one in found]
-    first = (pd.Timestamp("2024-02-27") - pd.Timestamp("1970-01-01")).days
-    assert days[0] == days[1] == [first, first + 7]
+    assert days[0] == days[1] == ["2024-02-27", "2024-03-04", "2024-03-11"]
+    assert [window["window"] for window in found[0]["windows"]] == ["2024-W09", "2024-W10", "2024-W11"]
+
+
+@pytest.mark.parametrize("by", ["day", "week", "month"])
+def test_windows_are_those_of_the_calendar(shell: Shell, home: Path, by: str) -> None:
+    """Against pandas, over leap days and the ends of years, with windows that hold no record."""
+    rng = np.random.default_rng(1)
+    dates = pd.Timestamp("2023-12-20") + pd.to_timedelta(rng.integers(80, size=300), unit="D")
+    dates = dates[dates != pd.Timestamp("2024-01-05")]
+    table = pd.DataFrame({"score": rng.random(len(dates)), "label": rng.integers(2, size=len(dates)), "day": dates})
+    table.to_parquet("dates.parquet")
+    words = (
+        "monitor",
+        "dates.parquet",
+        "--by",
+        by,
+        "--from",
+        "2023-12-28",
+        "--until",
+        "2024-03-03",
+        "--format",
+        "json",
+    )
+    said = shell(*words)
+    assert said.code == 0, said.err
+    counted = {day: dates[dates == day].size for day in pd.date_range("2023-12-28", "2024-03-03")}
+    names = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
+    expected: dict[str, int] = {}
+    for day, count in counted.items():
+        expected[day.strftime(names[by])] = expected.get(day.strftime(names[by]), 0) + count
+    found = {window["window"]: window["metrics"] for window in said.json["windows"]}
+    assert list(found) == list(expected)
+    empty = [name for name, count in expected.items() if not count]
+    assert [name for name, metrics in found.items() if metrics["accuracy"] is None] == empty
+    outside = len(dates) - sum(expected.values())
+    assert f"{outside} of {len(dates)} records are of days before --from or after --until" in said.json["warnings"][0]
+
+
+def test_an_epsilon_needs_public_days(shell: Shell, weeks: Path) -> None:
+    private = ("--privacy", "distributed", "--epsilon", "1")
+    for command in (("monitor", weeks), ("evaluate", weeks, "--by", "week")):
+        for days in ((), ("--from", "30"), ("--until", "64")):
+            said = shell(*command, *private, *days)
+            assert said.code == 2
+            assert "Expected --from and --until" in said.err
+    for days, text in (
+        (("--from", "2024-01-01", "--until", "2024-02-01"), "as the number of a day"),
+        (("--from", "64", "--until", "30"), "swap them"),
+        (("--from", "soon", "--until", "30"), "'soon'"),
+        (("--from", "0", "--until", "9999999"), "at most 1000 windows"),
+    ):
+        said = shell("monitor", weeks, *private, *days)
+        assert said.code == 2
+        assert text in said.err
+    assert "--by with --from" in shell("evaluate", weeks, "--from", "30").err
+
+
+def test_one_early_record_changes_no_window(shell: Shell, weeks: Path) -> None:
+    """Of a private monitoring, everything but the noise is the same with a record of an early day and without it."""
+    table = pd.read_csv(weeks)
+    early = pd.DataFrame({"site": [0], "score": [0.5], "label": [1], "day": [12]})
+    pd.concat([table, early]).to_csv("with.csv", index=False)
+    words = ("--by", "week", "--privacy", "distributed", "--epsilon", "0.5", "--format", "json", "--out")
+    documents = []
+    for file in (weeks, "with.csv"):
+        said = shell("monitor", file, *words, f"{Path(file).stem}-out", *FIVE)
+        assert said.code == 0, said.err
+        documents.append(json.loads(Path(f"{Path(file).stem}-out/result.json").read_text()))
+    shapes = [[(window["window"], window["first_day"]) for window in one["windows"]] for one in documents]
+    assert shapes[0] == shapes[1] == [(f"week {k + 1}", 30 + 7 * k) for k in range(5)]
+    assert documents[0]["privacy"] == documents[1]["privacy"]
+    assert documents[0]["warnings"] == documents[1]["warnings"] == []
 
 
 def test_bad_words_are_told(shell: Shell, weeks: Path) -> None:

@@ -196,7 +196,9 @@ def _evaluations() -> dict[str, Commands]:
         ),
         "evaluate-by-week": Commands(
             (
-                measure.format("scores.csv", "--by week --privacy distributed --epsilon 4 --out out"),
+                measure.format(
+                    "scores.csv", "--by week --from 30 --until 57 --privacy distributed --epsilon 4 --out out"
+                ),
                 measure.format("scores.csv", "--by week --rounds 2 --privacy secagg"),
             )
         ),
@@ -207,8 +209,8 @@ def _evaluations() -> dict[str, Commands]:
 
 
 def _others() -> dict[str, Commands]:
-    compare = "compare {} --repeats 2 --simulate-seed 3 --format json"
-    monitor = "monitor scores.csv --by week --simulate-seed 1 --format json"
+    compare = "compare {} --repeats 2 --simulate-seed 4 --format json"
+    monitor = "monitor scores.csv --by week --from 30 --until 57 --simulate-seed 1 --format json"
     fit = "calibrate scores.csv --method {} --privacy open --out out --simulate-seed 1 --format json"
     return {
         "compare-open": Commands(

@@ -61,8 +61,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_comparison_is_that_of_the_command(
     home: Path, capsys: pytest.CaptureFixture[str], file: str, flags: str, options: dict[str, Any]
 ) -> None:
-    found = compare(file, METHODS, repeats=2, simulate=3, **options)
-    told = printed(capsys, f"compare {file} --methods fed-bin,platt-scaling --repeats 2 --simulate-seed 3 {flags}")
+    found = compare(file, METHODS, repeats=2, simulate=4, **options)
+    told = printed(capsys, f"compare {file} --methods fed-bin,platt-scaling --repeats 2 --simulate-seed 4 {flags}")
     document = found.to_json()
     for row in (*document["methods"], *told["methods"]):
         assert row.pop("client_seconds") > 0
@@ -106,12 +106,12 @@ def test_methods_that_could_not_be_made_are_listed(home: Path) -> None:
     [
         ("", {}),
         (
-            "--privacy distributed --epsilon 4 --recalibrate",
-            {"privacy": fc.DistributedDP(epsilon=4.0), "recalibrate": True},
+            "--privacy distributed --epsilon 4 --recalibrate --from 30 --until 57",
+            {"privacy": fc.DistributedDP(epsilon=4.0), "recalibrate": True, "start": 30, "until": 57},
         ),
         (
-            "--privacy user --epsilon 50 --delta 1e-5 --clip 50",
-            {"privacy": fc.UserGaussian(epsilon=50.0, delta=1e-5, clip=50.0)},
+            "--privacy user --epsilon 50 --delta 1e-5 --clip 50 --from 30 --until 57",
+            {"privacy": fc.UserGaussian(epsilon=50.0, delta=1e-5, clip=50.0), "start": 30, "until": 57},
         ),
     ],
 )
@@ -132,7 +132,7 @@ def test_windows_that_serve_the_same_are_planned_once(home: Path, monkeypatch: p
     monitor("scores.csv", simulate=1)
     assert planned == ["ReviewWindow"]
     planned.clear()
-    monitor("scores.csv", fc.DistributedDP(epsilon=4.0), recalibrate=True, simulate=1)
+    monitor("scores.csv", fc.DistributedDP(epsilon=4.0), start=30, until=57, recalibrate=True, simulate=1)
     assert planned == ["ReviewWindow"] * 4
 
 

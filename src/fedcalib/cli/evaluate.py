@@ -12,8 +12,9 @@ from fedcalib.cli.options import Shared, panel, participation, privacy_model, sh
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
+from fedcalib.workflows.drift import Every, as_day
 from fedcalib.workflows.evaluation import NAMES, Evaluation, EvaluationResult, load_calibrator
-from fedcalib.workflows.monitoring import Every, Monitoring
+from fedcalib.workflows.monitoring import Monitoring
 
 _over_time = panel("Over time")
 
@@ -39,7 +40,19 @@ def evaluate(
         ),
     ] = False,
     by: Annotated[
-        Every | None, _over_time(help="Evaluate window by window of time, for a drift chart; a month has 30 days.")
+        Every | None,
+        _over_time(
+            help="Evaluate window by window of time, for a drift chart: days, ISO weeks or calendar months; of "
+            "numbered days, 1, 7 or 30."
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        _over_time("--from", help="With --by: the first day that counts, a date or a number. Needed with --epsilon."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        _over_time("--until", help="With --by: the last day that counts, a date or a number. Needed with --epsilon."),
     ] = None,
     time: Annotated[str, _over_time(help="With --by: column of dates, or of numbered days.")] = "day",
     rounds: Annotated[int | None, _over_time(help="With --by: evaluate the latest so many windows only.")] = None,
@@ -69,11 +82,21 @@ def evaluate(
             raise InputError(
                 f"Expected --participation everyone with --by, found '{participation_}': each window asks everybody."
             )
-        monitoring = Monitoring(data, model, by, calibrator=map_, rounds=rounds, session=run)
+        monitoring = Monitoring(
+            data,
+            model,
+            by,
+            calibrator=map_,
+            rounds=rounds,
+            session=run,
+            start=None if start is None else as_day(start, "--from"),
+            until=None if until is None else as_day(until, "--until"),
+        )
         monitor.watch(voice, monitoring, out, "drift.png", dry_run=dry_run)
         return
-    if rounds is not None:
-        raise InputError("Expected --by with --rounds, found --rounds alone; add --by day, week or month.")
+    for flag, told in (("--rounds", rounds), ("--from", start), ("--until", until)):
+        if told is not None:
+            raise InputError(f"Expected --by with {flag}, found {flag} alone; add --by day, week or month.")
     evaluation = Evaluation(
         data=data,
         privacy=model,

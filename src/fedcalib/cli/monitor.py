@@ -13,7 +13,8 @@ from fedcalib.cli.options import Shared, panel, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows.monitoring import NAMES, Every, Monitoring
+from fedcalib.workflows.drift import Every, as_day
+from fedcalib.workflows.monitoring import NAMES, Monitoring
 
 _watching = panel("Watching")
 
@@ -23,7 +24,18 @@ def monitor(
     files: options.Files,
     *,
     time: Annotated[str, _watching(help="Column of dates, or of numbered days.")] = "day",
-    by: Annotated[Every, _watching(help="How long a window is; a month has 30 days.")] = Every.WEEK,
+    by: Annotated[
+        Every,
+        _watching(help="How long a window is: days, ISO weeks or calendar months; of numbered days, 1, 7 or 30."),
+    ] = Every.WEEK,
+    start: Annotated[
+        str | None,
+        _watching("--from", help="The first day that counts: a date, or a day's number. Needed with --epsilon."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        _watching("--until", help="The last day that counts: a date, or a day's number. Needed with --epsilon."),
+    ] = None,
     recalibrate: Annotated[
         bool, _watching("--recalibrate", help="Serve each window by what earlier ones taught.")
     ] = False,
@@ -53,6 +65,8 @@ def monitor(
         data=flags.data(files, time),
         privacy=privacy_model(privacy, epsilon, delta, clip, colluding),
         by=by,
+        start=None if start is None else as_day(start, "--from"),
+        until=None if until is None else as_day(until, "--until"),
         recalibrate=recalibrate,
         method=None if method is None else registry.method(method, {}),
         false_alarms=false_alarms,

@@ -118,21 +118,26 @@ class Batch:
             )
         return np.where(known, values, 0).astype(np.int64), known
 
-    def days(self, column: str) -> tuple[Ints, Bools]:
-        """Days, (n,), and which rows have one: numbers as they are, dates as days since 1970."""
+    def days(self, column: str) -> tuple[Ints, Bools, bool]:
+        """Days, (n,), which rows have one, and whether they are dates: days since 1970, or else numbers as they are."""
         array = _plain(self.columns[column])
-        if types.is_temporal(array.type) or (_is_text(array) and len(array) and "-" in str(array[0])):
-            try:
-                dates = compute.cast(compute.cast(array, pa.timestamp("s"), safe=False), pa.date32(), safe=False)
-            except pa.ArrowInvalid as error:
-                raise InputError(
-                    f"Expected dates such as 2024-03-31 in column '{column}' of {self.file}, found others."
-                ) from error
-            values = _floats(compute.cast(compute.cast(dates, pa.int32()), pa.float64()))
-        else:
-            values = self.numbers(column)
+        dated = bool(types.is_temporal(array.type)) or (_is_text(array) and _has_dates(array))
+        values = self._dates(column, array) if dated else self.numbers(column)
         known: Bools = np.isfinite(values)
-        return np.floor(np.where(known, values, 0)).astype(np.int64), known
+        return np.floor(np.where(known, values, 0)).astype(np.int64), known, dated
+
+    def _dates(self, column: str, array: Any) -> Floats:
+        if _is_text(array):
+            trimmed = compute.utf8_trim_whitespace(array)
+            missing = compute.is_in(compute.utf8_lower(trimmed), pa.array(_MISSING, array.type))
+            array = compute.if_else(missing, pa.scalar(None, array.type), trimmed)
+        try:
+            dates = compute.cast(compute.cast(array, pa.timestamp("s"), safe=False), pa.date32(), safe=False)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"Expected dates such as 2024-03-31 in column '{column}' of {self.file}, found others."
+            ) from error
+        return _floats(compute.cast(compute.cast(dates, pa.int32()), pa.float64()))
 
     def bad_cell(self, layout: ColumnLayout, row: int) -> str:
         """The first cell of a row that does not hold a finite number, in the words of a message."""
@@ -171,6 +176,10 @@ def _is_numeric(array: Any) -> bool:
 
 def _is_text(array: Any) -> bool:
     return bool(types.is_string(array.type) or types.is_large_string(array.type))
+
+
+def _has_dates(array: Any) -> bool:
+    return bool(compute.any(compute.match_substring_regex(array, r"^\s*[0-9]{4}-")).as_py())
 
 
 def _first_wrong(cells: Any) -> int:

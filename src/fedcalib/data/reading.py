@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -230,7 +230,7 @@ def _gather(
     _check_labels(federation, tables, layouts[0])
     if columns.unit is not None:
         federation = federation.one_per_unit(secrets.token_bytes(32) if seed is None else seed)
-    return Reading(federation, tuple(rejected))
+    return Reading(collected.timed(federation, columns.time), tuple(rejected))
 
 
 def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[ColumnLayout]:
@@ -271,6 +271,7 @@ class _Collected:
     owner: list[Array] = field(default_factory=list)
     units: list[Any] = field(default_factory=list)  # Arrow arrays of text
     days: list[Array] = field(default_factory=list)
+    dated: set[bool] = field(default_factory=set)  # whether days are dates
     sites: dict[str, int] = field(default_factory=dict)
     rows: int = 0
 
@@ -291,6 +292,15 @@ class _Collected:
         given = clip_logits(_joined(self.given)) if layout.are_logits else _joined(self.given)
         records = Records(given, _joined(self.labels), layout.are_logits, unit, extra)
         return Federation.grouped(records, rank[_joined(self.owner)], len(names), names)
+
+    def timed(self, federation: Federation, column: str | None) -> Federation:
+        """The same records; days that were dates become dates again."""
+        if len(self.dated) > 1:
+            raise InputError(f"Expected dates or numbered days in column '{column}', found both; use one of them.")
+        if self.dated != {True}:
+            return federation
+        days = federation.records.extra["time"].astype("datetime64[D]")
+        return replace(federation, records=replace(federation.records, extra={"time": days}))
 
     def _units(self) -> Ints:
         import pyarrow as pa
@@ -337,9 +347,11 @@ def _add(batch: Batch, layout: ColumnLayout, stem: str, collected: _Collected) -
     labels, known = batch.labels(str(layout.label), layout.classes)
     good: Bools = finite & known
     if layout.time is not None:
-        days, dated = batch.days(layout.time)
-        good &= dated
+        days, known, dated = batch.days(layout.time)
+        good &= known
         collected.days.append(days[good])
+        if known.any():
+            collected.dated.add(dated)
     if layout.site is None:
         owner = np.full(len(good), collected.sites[stem], dtype=np.int64)
     else:

@@ -72,13 +72,10 @@ class ByClient(Holdout):
     of: ClassVar[str] = "client"
 
     def part(self, federation: Federation, seed: int | bytes) -> tuple[Federation, Federation]:
-        """Toss a coin per client, which follows from its name."""
+        """Choose clients by keyed hashes of their names, with at least one on each side."""
+        if len(federation) < 2:
+            raise InputError("Expected at least two clients to hold some of them out, found one; hold out by record.")
         held = federation.held_out_clients(self.share, seed)
-        if held.all() or not held.any():
-            raise InputError(
-                f"Expected clients on both sides of the split, found all {len(federation)} on one; "
-                "hold out by record, another share, or repeat with another seed."
-            )
         return federation.subset(~held), federation.subset(held)
 
 

@@ -1,4 +1,4 @@
-"""Drift of a classifier: the signals of each window, alarms, and recalibration by what earlier windows taught.
+"""Drift of a classifier: windows of time, their signals, alarms, and recalibration by what earlier windows taught.
 
 Windows hold different records. Where the unit is a record, they compose in parallel, so the total is the largest of
 their epsilons. Where the unit is a client, clients are in several windows and the epsilons add up.
@@ -6,11 +6,15 @@ their epsilons. Where the unit is a client, clients are in several windows and t
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from datetime import date, datetime
+from enum import StrEnum
+from math import isfinite, sqrt
 from statistics import NormalDist
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -26,7 +30,133 @@ from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.table import ACCURACY, AUC
 from fedcalib.privacy import Privacy
 from fedcalib.runtimes import InProcess
+from fedcalib.types import Array, Bools, Ints
 from fedcalib.workflows.budget import added
+
+Day: TypeAlias = date | int  # a date, or the number of a day
+
+
+class Every(StrEnum):
+    """The length of a window."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+def as_day(value: date | str | int, name: str) -> Day:
+    """A date such as 2024-03-31, or the number of a day."""
+    if isinstance(value, date):
+        return value.date() if isinstance(value, datetime) else value
+    text = str(value).strip()
+    try:
+        return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else date.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(
+            f"Expected a date such as 2024-03-31 or a day's number with {name}, found '{text}'."
+        ) from error
+
+
+@dataclass(frozen=True)
+class TimeWindows(ABC):
+    """Windows between two days, which are public: nothing about them follows from records."""
+
+    by: Every
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of windows, with records or without."""
+
+    @abstractmethod
+    def name(self, index: int) -> str:
+        """The name of a window."""
+
+    @abstractmethod
+    def first_day(self, index: int) -> str | int:
+        """The first day of a window."""
+
+    @abstractmethod
+    def place(self, days: Array) -> Ints:
+        """The window of each day; -1 for days before the first window or after the last."""
+
+
+_NUMBER: Final[Mapping[Every, Callable[[Array], Ints]]] = {
+    Every.DAY: lambda days: days.astype("datetime64[D]").astype(np.int64),
+    Every.WEEK: lambda days: (days.astype("datetime64[D]").astype(np.int64) + 3) // 7,  # 1970 began on a Thursday
+    Every.MONTH: lambda days: days.astype("datetime64[M]").astype(np.int64),
+}
+_START: Final[Mapping[Every, Callable[[int], Any]]] = {
+    Every.DAY: lambda number: np.datetime64(number, "D"),
+    Every.WEEK: lambda number: np.datetime64(7 * number - 3, "D"),
+    Every.MONTH: lambda number: np.datetime64(number, "M").astype("datetime64[D]"),
+}
+_NAMES: Final[Mapping[Every, str]] = {Every.DAY: "%Y-%m-%d", Every.WEEK: "%G-W%V", Every.MONTH: "%Y-%m"}
+_LENGTH: Final[Mapping[Every, int]] = {Every.DAY: 1, Every.WEEK: 7, Every.MONTH: 30}
+
+
+@final
+@dataclass(frozen=True)
+class CalendarWindows(TimeWindows):
+    """Days, ISO weeks or calendar months; the first and the last may be cut by the days that were stated."""
+
+    first: date
+    last: date
+
+    def __len__(self) -> int:
+        return self._number(self.last) - self._number(self.first) + 1
+
+    def _number(self, day: date) -> int:
+        return int(_NUMBER[self.by](np.array([day], dtype="datetime64[D]"))[0])
+
+    def _start(self, index: int) -> date:
+        start: date = _START[self.by](self._number(self.first) + index).item()
+        return start
+
+    def name(self, index: int) -> str:
+        return self._start(index).strftime(_NAMES[self.by])
+
+    def first_day(self, index: int) -> str:
+        return max(self._start(index), self.first).isoformat()
+
+    def place(self, days: Array) -> Ints:
+        inside: Bools = (days >= np.datetime64(self.first)) & (days <= np.datetime64(self.last))
+        return np.where(inside, _NUMBER[self.by](days) - self._number(self.first), -1)
+
+
+@final
+@dataclass(frozen=True)
+class NumberedWindows(TimeWindows):
+    """Windows of 1, 7 or 30 numbered days from the first day on; the last may be cut."""
+
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return (self.last - self.first) // _LENGTH[self.by] + 1
+
+    def name(self, index: int) -> str:
+        return f"{self.by} {index + 1}"
+
+    def first_day(self, index: int) -> int:
+        return self.first + _LENGTH[self.by] * index
+
+    def place(self, days: Array) -> Ints:
+        inside: Bools = (days >= self.first) & (days <= self.last)
+        return np.where(inside, (days - self.first) // _LENGTH[self.by], -1)
+
+
+def windows_between(by: Every, days: Array, start: Day | None, until: Day | None) -> TimeWindows:
+    """Windows from one day until another; what is left out follows from the days themselves."""
+    dated = days.dtype.kind == "M"
+    for name, told in (("--from", start), ("--until", until)):
+        if told is not None and isinstance(told, date) != dated:
+            kind = "a date such as 2024-03-31" if dated else "the number of a day"
+            raise InputError(f"Expected {name} as {kind}, as in the column of days, found {told}.")
+    first: Any = days.min().item() if start is None else start
+    last: Any = days.max().item() if until is None else until
+    if first > last:
+        raise InputError(f"Expected --from before --until, found {first} and {last}; swap them.")
+    return CalendarWindows(by, first, last) if dated else NumberedWindows(by, first, last)
 
 
 @final
@@ -59,7 +189,9 @@ def signals(report: MetricsReport) -> Mapping[str, Signal]:
         "confidence": Signal(confidence, _variance(spread, confidence_noise, records)),
     }
     ranking, measured = (ACCURACY, report.accuracy) if report.auc is None else (AUC, report.auc)
-    return {**found, ranking.name: _of_interval(measured)}
+    ranked = _of_interval(measured)
+    # a figure of very few records may lack an interval; it would spoil the mean that later windows are compared with
+    return {**found, ranking.name: ranked} if isfinite(ranked.value + ranked.variance) else found
 
 
 def pooled(known: Sequence[Signal]) -> Signal:

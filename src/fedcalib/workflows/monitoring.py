@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
+from datetime import date
 from pathlib import Path
 from typing import Any, Final, Unpack, final
 
@@ -31,9 +31,10 @@ from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import timeline
 from fedcalib.report.values import TimePoint
 from fedcalib.runtimes import InProcess
+from fedcalib.types import Array, Ints
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units, scaled
-from fedcalib.workflows.drift import Monitor, Timeline, Window, mixed, together
+from fedcalib.workflows.drift import Day, Every, Monitor, Timeline, Window, as_day, mixed, together, windows_between
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES: Final = ("calibrator.json", "result.json", "report.html")
@@ -41,24 +42,13 @@ _MOST_WINDOWS: Final = 1000  # each keeps a transcript of its own
 _FALSE_ALARMS: Final = 0.01
 
 
-class Every(StrEnum):
-    """The length of a window."""
-
-    DAY = "day"
-    WEEK = "week"
-    MONTH = "month"
-
-    @property
-    def days(self) -> int:
-        """The number of days; a month has 30."""
-        return {Every.DAY: 1, Every.WEEK: 7, Every.MONTH: 30}[self]
-
-
 def monitor(
     data: Any,
     privacy: Privacy | None = None,
     *,
     by: Every | str = Every.WEEK,
+    start: date | str | int | None = None,
+    until: date | str | int | None = None,
     recalibrate: bool = False,
     method: Method[Calibrator] | None = None,
     false_alarms: float = _FALSE_ALARMS,
@@ -68,7 +58,8 @@ def monitor(
 ) -> MonitorResult:
     """Measure calibration, ranking and confidence by windows of time, with alarms.
 
-    Windows hold different records. Where a record is the unit, each window has the whole budget; where a client is the
+    Windows are days, ISO weeks or calendar months between two days that are public, whether they hold records or not.
+    They hold different records. Where a record is the unit, each window has the whole budget; where a client is the
     unit, the windows share it.
 
     Parameters
@@ -78,7 +69,12 @@ def monitor(
     privacy
         The privacy model with the whole budget; `Open` if left out.
     by
-        The length of a window: "day", "week" or "month" (30 days).
+        The length of a window: "day", "week" or "month". Weeks and months are those of the calendar. Days that are only
+        numbered make windows of 1, 7 or 30 days from `start` on.
+    start, until
+        The first and the last day that count: dates, or numbers where days are numbered. Records of other days are left
+        out. A privacy model with an epsilon needs both, as the days of the earliest and of the latest record are facts
+        about two records; without an epsilon these are the default.
     recalibrate
         Serve each window by what earlier ones taught.
     method
@@ -113,8 +109,19 @@ def monitor(
     """
     options.setdefault("time", "day")
     source, session = opening(data, **options)
-    model, length = privacy or Open(), Every(by)
-    return Monitoring(source, model, length, recalibrate, method, false_alarms, calibrator, rounds, session).run()
+    return Monitoring(
+        data=source,
+        privacy=privacy or Open(),
+        by=Every(by),
+        start=None if start is None else as_day(start, "start"),
+        until=None if until is None else as_day(until, "until"),
+        recalibrate=recalibrate,
+        method=method,
+        false_alarms=false_alarms,
+        calibrator=calibrator,
+        rounds=rounds,
+        session=session,
+    ).run()
 
 
 @final
@@ -125,7 +132,7 @@ class MonitorResult:
     timeline: Timeline
     by: Every
     false_alarms: float
-    first_days: Mapping[str, int]  # of the windows, by their names
+    first_days: Mapping[str, str | int]  # of the windows, by their names
     recalibrate: bool
     private: bool
     warnings: tuple[str, ...]  # what is said about records that were left out
@@ -315,7 +322,7 @@ class Windows:
     """The records cut by time: each window by its name, with its first day."""
 
     records: Mapping[str, Federation]
-    first_days: Mapping[str, int]
+    first_days: Mapping[str, str | int]
     warnings: tuple[str, ...]
 
     @property
@@ -338,8 +345,16 @@ class Monitoring:
     calibrator: Calibrator | None = None  # applied before anything is measured
     rounds: int | None = None  # the latest so many windows; None for all
     session: WorkflowSession = field(default_factory=WorkflowSession)
+    start: Day | None = None  # the first day that counts; None for that of the earliest record
+    until: Day | None = None  # the last day that counts; None for that of the latest record
 
     def __post_init__(self) -> None:
+        if self.privacy.budget is not None and (self.start is None or self.until is None):
+            raise InputError(
+                "Expected --from and --until (start and until in Python) with a privacy model that has an epsilon, "
+                "found at most one of them: windows that follow from the records would give away single dates. State "
+                "the first and the last day that count."
+            )
         if self.rounds is not None and self.rounds < 1:
             raise InputError(f"Expected at least one round of evaluation, found {self.rounds}.")
 
@@ -382,7 +397,8 @@ class Monitoring:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("by", "recalibrate", "false_alarms", "rounds")}
+        names = ("by", "start", "until", "recalibrate", "false_alarms", "rounds")
+        plain = {name: getattr(self, name) for name in names}
         parts = {name: wire.encode(getattr(self, name)) for name in ("privacy", "calibrator", "method")}
         return {**plain, **parts}
 
@@ -394,20 +410,28 @@ class Monitoring:
         return {"fedcalib": __version__, **told, "files": ", ".join(path.name for path in self.data.files)}
 
     def _windows(self, conductor: Conductor) -> Windows:
-        """Read the records and cut them by time; windows start at the first day there is."""
+        """Read the records and cut them by time; records outside of all windows are left out."""
         federation, warnings = conductor.read(self.data, self.privacy.private)
         if self.calibrator is not None:
             federation = replace(federation, records=self.calibrator.over(federation.records))
-        days = np.asarray(federation.records.extra["time"])
-        first = int(days.min())
-        place = (days - first) // self.by.days
-        count = int(place.max()) + 1
-        if count > _MOST_WINDOWS:
-            raise InputError(f"Expected at most {_MOST_WINDOWS} windows, found {count}; use longer ones with --by.")
-        wanted = range(max(count - (self.rounds or count), 0), count)
-        names = {index: f"{self.by} {index + 1}" for index in wanted}
-        records = {name: federation.where(place == index) for index, name in names.items()}
-        return Windows(records, {name: first + self.by.days * index for index, name in names.items()}, warnings)
+        days = _days(federation)
+        cut = windows_between(self.by, days, self.start, self.until)
+        if len(cut) > _MOST_WINDOWS:
+            raise InputError(f"Expected at most {_MOST_WINDOWS} windows, found {len(cut)}; use longer ones with --by.")
+        place = cut.place(days)
+        wanted = range(max(len(cut) - (self.rounds or len(cut)), 0), len(cut))
+        records = {cut.name(index): federation.where(place == index) for index in wanted}
+        first_days = {cut.name(index): cut.first_day(index) for index in wanted}
+        return Windows(records, first_days, (*warnings, *self._outside(place, conductor)))
+
+    def _outside(self, place: Ints, conductor: Conductor) -> tuple[str, ...]:
+        """Say how many records are outside of all windows; the result tells it where counts may be told."""
+        outside = int((place < 0).sum())
+        if not outside:
+            return ()
+        told = f"{outside} of {len(place)} records are of days before --from or after --until, and left out."
+        conductor.session.notices.warn(told)
+        return () if self.privacy.private else (told,)
 
     def _monitor(self, schema: Schema) -> Monitor:
         if not self.recalibrate:
@@ -428,3 +452,11 @@ class Monitoring:
         apart = budget is None or budget.unit == "record"
         privacy = scaled(self.privacy, 1.0 if apart else 1.0 / len(windows.records))
         return Phase.of("window", method, privacy, Everyone(), windows.schema)
+
+
+def _days(federation: Federation) -> Array:
+    """Each record's day: dates, or numbers."""
+    if "time" not in federation.records.extra:
+        raise InputError("Expected records with a column 'time' of dates or numbered days, found none; add one.")
+    days = np.asarray(federation.records.extra["time"])
+    return days.astype("datetime64[D]") if days.dtype.kind == "M" else days.astype(np.int64)
