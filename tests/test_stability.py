@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 import fedcalib as fc
 from fedcalib.data import read_checked
 from fedcalib.data.columns import Columns
+from fedcalib.errors import InputError
 from fedcalib.federation import _occurrences
+from fedcalib.workflows import calibrate, evaluate
 from fedcalib.workflows.drift import Every, windows_between
 from fedcalib.workflows.session import State
 
@@ -172,3 +174,44 @@ class TestWindows:
         assert every[:2] == less[:2]
         assert every[2][:left_out] + every[2][left_out + 1 :] == less[2]
         assert [place == -1 for place in every[2]] == [not start <= day <= until for day in days]
+
+
+class TestPublicLists:
+    """What there is to release follows from public facts, not from which records there are."""
+
+    PRIVATE = fc.SourceLaplace(epsilon=1.0)
+
+    @staticmethod
+    def write(path: Path, rows: list[tuple[object, ...]], header: str = "score,label") -> Path:
+        path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+        return path
+
+    def test_the_last_record_of_a_class_does_not_decide_whether_there_is_a_release(self, tmp_path: Path) -> None:
+        rows = [(0.1 * (k % 10), 0) for k in range(40)]
+        file = self.write(tmp_path / "rare.csv", rows)
+        done = evaluate(file, self.PRIVATE)
+        assert done.privacy.epsilon == 1.0
+        assert calibrate(file, fc.FedBin(), self.PRIVATE).privacy.epsilon == 1.0
+        with pytest.raises(InputError, match="two classes"):
+            evaluate(file)
+
+    def test_a_file_without_records_is_a_site(self, tmp_path: Path) -> None:
+        full = [(0.1 * (k % 10), k % 2) for k in range(40)]
+        files = [self.write(tmp_path / f"{name}.csv", full) for name in ("a", "b")]
+        for rows in ([(0.5, 1)], []):
+            last = self.write(tmp_path / "c.csv", rows)
+            assert len(evaluate([*files, last], self.PRIVATE).sites or ()) == 3
+        nobody = [self.write(tmp_path / f"{name}.csv", []) for name in "abc"]
+        assert len(evaluate(nobody, self.PRIVATE).sites or ()) == 3
+        with pytest.raises(InputError, match="no rows"):
+            evaluate([*files[:2], last])
+
+    def test_a_listed_site_is_there_without_records(self, tmp_path: Path) -> None:
+        rows = [(0.1 * (k % 10), k % 2, "ab"[k % 2]) for k in range(40)]
+        file = self.write(tmp_path / "sites.csv", rows, "score,label,site")
+        assert len(evaluate(file, self.PRIVATE).sites or ()) == 2
+        assert len(evaluate(file, self.PRIVATE, sites=["a", "c", "b"]).sites or ()) == 3
+        with pytest.raises(InputError, match=r"site of the list in column 'site' of .*, row 2, found 'b'"):
+            evaluate(file, self.PRIVATE, sites=["a", "c"])
+        with pytest.raises(InputError, match="name it with site"):
+            evaluate(self.write(tmp_path / "alone.csv", [row[:2] for row in rows]), sites=["a"])

@@ -30,6 +30,7 @@ def test_train_repair_calibrate_evaluate_with_one_ledger(points: Path, shell: Sh
     done = shell(
         "train", points, "--clients", 60, "--beta", 0.5, "--rounds", 4, "--epochs", 2, "--rate", 0.2, "--repair",
         "--privacy", "user", "--epsilon", 20, "--delta", 1e-5, "--clip", 30, "--update-clip", 2, "--simulate-seed", 1,
+        "--classes", 3,
         "--ledger", "book.json", "--out", "model", "--format", "json",
     )  # fmt: skip
     assert done.code == 0, done.err

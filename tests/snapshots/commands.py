@@ -259,8 +259,8 @@ def _others() -> dict[str, Commands]:
         "train": Commands(
             (
                 "train points.npz --rounds 2 --rate 0.3 --repair --out model --simulate-seed 1 --format json",
-                "train points.npz --clients 8 --beta 0.5 --rounds 2 --privacy user --epsilon 20 --delta 1e-5 "
-                "--update-clip 2 --out other --simulate-seed 1 --format json",
+                "train points.npz --clients 8 --beta 0.5 --rounds 2 --classes 3 --privacy user --epsilon 20 "
+                "--delta 1e-5 --update-clip 2 --out other --simulate-seed 1 --format json",
                 "evaluate model/scored.parquet --privacy secagg --simulate-seed 1 --format json",
             )
         ),

@@ -54,6 +54,10 @@ Label = Annotated[str, _data(help="Column of the true classes, numbered from 0."
 Site = Annotated[
     str | None, _data(help="Column of the sites. Without it: the column 'site', or else each file is a site.")
 ]
+Sites = Annotated[
+    str | None,
+    _data(help="All sites that the column may name, with commas in between; they are public, even without records."),
+]
 Score = Annotated[str | None, _data(help="Column of a binary classifier's probability of class 1.")]
 Logits = Annotated[str | None, _data(help="Columns of logits, such as 'logit_*'.")]
 Probs = Annotated[str | None, _data(help="Columns of probabilities, such as 'p_*'.")]
@@ -140,6 +144,7 @@ class Shared:
     logits: Logits = None
     probs: Probs = None
     unit: Unit = None
+    sites: Sites = None
     split_seed: SplitSeed = None
     seed: OldSeed = None
     ledger: LedgerFile = None
@@ -157,7 +162,8 @@ class Shared:
     def data(self, files: Sequence[str], time: str | None = None) -> Data:
         """The records in these files."""
         columns = {name: getattr(self, name) for name in ("score", "logits", "probs", "label", "site", "unit")}
-        return Data.of(list(files), Columns(**columns, time=time))
+        sites = None if self.sites is None else tuple(name.strip() for name in self.sites.split(","))
+        return Data.of(list(files), Columns(**columns, time=time, sites=sites))
 
     def session(self, simulate: int | None) -> WorkflowSession:
         """How the command runs."""

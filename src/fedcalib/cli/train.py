@@ -10,6 +10,7 @@ from typer import Argument, Option
 from fedcalib.cli import options
 from fedcalib.cli.options import panel, participation, privacy_model, session
 from fedcalib.cli.voice import Voice
+from fedcalib.errors import InputError
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import SGD, LocalTraining
 from fedcalib.workflows import documents
@@ -25,6 +26,9 @@ def train(
     *,
     data: Annotated[str | None, Option(help="mnist, fashion-mnist or cifar10, if SOURCE is its directory.")] = None,
     out: Annotated[Path, Option(help="Directory of the results.")] = Path("fedcalib-model"),
+    classes: Annotated[
+        int | None, _training(help="Number of classes of an npz file, which is public. Needed with --epsilon.", min=2)
+    ] = None,
     network_: Annotated[str, _training("--network", help="softmax, conv, lenet5 or resnet18.")] = "softmax",
     rounds: Annotated[int, _training(help="Rounds of training.")] = 10,
     epochs: Annotated[int, _training(help="Epochs of a client in a round.")] = 1,
@@ -56,10 +60,15 @@ def train(
     """Train a network across clients; `calibrate` and `evaluate` go on with the records that it scores."""
     voice = Voice(format_ is options.Format.JSON)
     documents.check_folder(out, NAMES)
+    if epsilon is not None and data is None and classes is None:
+        raise InputError(
+            "Expected --classes with --epsilon, found none: which classes occur in a file is a fact about its records."
+        )
     local = LocalTraining(epochs, 64, SGD(rate), proximal=proximal)
     told = [str(source.resolve()), data, network_, rounds, epochs, rate, proximal, update_clip, repair, clients, beta]
+    told.append(classes)
     done = Training(
-        deal=lambda chance: dealt(dataset(source, data), clients, beta, chance),
+        deal=lambda chance: dealt(dataset(source, data, classes), clients, beta, chance),
         method=lambda records: FedAvg(network(network_, records), rounds, local, clip=update_clip),
         privacy=privacy_model(privacy, epsilon, delta, clip, colluding),
         participation=participation(participation_, rounds),

@@ -79,6 +79,9 @@ class Columns:
         The column that identifies the privacy unit, such as a patient's number.
     time
         A column of dates or of numbered days.
+    sites
+        All sites that the column `site` may name, which are public: one without records is a site too. Without a list,
+        the sites that occur are taken to be public.
 
     Raises
     ------
@@ -100,6 +103,7 @@ class Columns:
     site: str | None = None
     unit: str | None = None
     time: str | None = None
+    sites: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         stated = [name for name in ("score", "logits", "probs") if getattr(self, name) is not None]
@@ -116,6 +120,10 @@ class Columns:
         """
         scores, are_logits = self._scores(names, file)
         site = _SITE if self.site is None and _SITE in names else self.site
+        if self.sites is not None and site is None:
+            raise InputError(
+                f"Expected a column of sites in {file} with a list of sites, found none; name it with site."
+            )
         stated = {"label": self.label, "site": site, "unit": self.unit, "time": self.time}
         others = {option: None if name is None else _one(name, names, file, option) for option, name in stated.items()}
         return ColumnLayout(scores, are_logits, **others)

@@ -170,6 +170,7 @@ def read_checked(
     *,
     seed: int | bytes | None = None,
     watch: Watch | None = None,
+    private: bool = False,
 ) -> Reading:
     r"""Read as `read` does, and return what was left out instead of warning.
 
@@ -183,6 +184,9 @@ def read_checked(
         As for `read`; or a secret, where the same records shall be drawn again.
     watch
         Called after each batch with the number of rows read so far.
+    private
+        Accept files without records, and records of one class only. Under an epsilon, whether there are others is a
+        fact about the records, and must not decide whether there is a release.
 
     Returns
     -------
@@ -204,12 +208,20 @@ def read_checked(
     ([2], 1)
     """
     files = expand(paths)
-    return _gather([(open_table(path), path.name.split(".")[0]) for path in files], columns, seed, watch)
+    tables = [(open_table(path), path.name.split(".")[0]) for path in files]
+    return _gather(tables, columns, seed, watch, private=private)
 
 
-def read_frame(frame: Any, columns: Columns, *, seed: int | bytes | None = None, watch: Watch | None = None) -> Reading:
+def read_frame(
+    frame: Any,
+    columns: Columns,
+    *,
+    seed: int | bytes | None = None,
+    watch: Watch | None = None,
+    private: bool = False,
+) -> Reading:
     """Take a frame as `from_frame` does, and say what was left out instead of warning."""
-    return _gather([(FrameTable.of(frame), "")], columns, seed, watch)
+    return _gather([(FrameTable.of(frame), "")], columns, seed, watch, private=private)
 
 
 def _warned(reading: Reading) -> Federation:
@@ -219,15 +231,24 @@ def _warned(reading: Reading) -> Federation:
 
 
 def _gather(
-    tables: Sequence[tuple[Table, str]], columns: Columns, seed: int | bytes | None, watch: Watch | None
+    tables: Sequence[tuple[Table, str]],
+    columns: Columns,
+    seed: int | bytes | None,
+    watch: Watch | None,
+    *,
+    private: bool,
 ) -> Reading:
     layouts = _matching(tables, columns)
-    collected = _Collected()
+    collected = _Collected.of(columns.sites)
     rejected = []
     for (table, stem), layout in zip(tables, layouts, strict=True):
-        rejected += _read_table(table, layout, stem, collected, watch)
+        count, kept, first = _read_table(table, layout, stem, collected, watch)
+        if not private:
+            _check_some(table, count, kept, first)
+        rejected += [Rejected(table.file, count - kept, count, first)] if kept < count else []
     federation = collected.federation(layouts[0])
-    _check_labels(federation, tables, layouts[0])
+    if not private:
+        _check_labels(federation, tables, layouts[0])
     if columns.unit is not None:
         federation = federation.one_per_unit(secrets.token_bytes(32) if seed is None else seed)
     return Reading(collected.timed(federation, columns.time), tuple(rejected))
@@ -273,17 +294,31 @@ class _Collected:
     days: list[Array] = field(default_factory=list)
     dated: set[bool] = field(default_factory=set)  # whether days are dates
     sites: dict[str, int] = field(default_factory=dict)
+    listed: bool = False  # whether there are no other sites
     rows: int = 0
 
-    def number(self, words: Any) -> Ints:
-        """Number sites in the order in which they first appear."""
+    @classmethod
+    def of(cls, sites: Sequence[str] | None) -> _Collected:
+        """Nothing yet, of these sites or of any."""
+        places = {name: place for place, name in enumerate(dict.fromkeys(sites or ()))}
+        return cls(sites=places, listed=sites is not None)
+
+    def number(self, batch: Batch, column: str) -> Ints:
+        """Number sites in the order of the list, or in which they first appear."""
+        words = batch.words(column, "site")
         encoded = words.dictionary_encode()
-        codes = [self.sites.setdefault(name, len(self.sites)) for name in encoded.dictionary.to_pylist()]
+        names = encoded.dictionary.to_pylist()
+        if self.listed and (others := [name for name in names if name not in self.sites]):
+            place = batch.place(column, words.index(others[0]).as_py())
+            raise InputError(f"Expected a site of the list in {place}, found '{others[0]}'; add it to the list.")
+        codes = [self.sites.setdefault(name, len(self.sites)) for name in names]
         numbers: Ints = np.array(codes, dtype=np.int64)[encoded.indices.to_numpy()]
         return numbers
 
     def federation(self, layout: ColumnLayout) -> Federation:
         """Join the batches, with sites in the order of their names."""
+        if not self.given:
+            self._add_nothing(layout)
         names = sorted(self.sites)
         rank = np.empty(len(names), dtype=np.int64)
         rank[[self.sites[name] for name in names]] = np.arange(len(names))
@@ -292,6 +327,12 @@ class _Collected:
         given = clip_logits(_joined(self.given)) if layout.are_logits else _joined(self.given)
         records = Records(given, _joined(self.labels), layout.are_logits, unit, extra)
         return Federation.grouped(records, rank[_joined(self.owner)], len(names), names)
+
+    def _add_nothing(self, layout: ColumnLayout) -> None:
+        """A batch without rows, so that there is something to join."""
+        self.given.append(np.zeros((0, layout.classes)))
+        for pile in (self.labels, self.owner, self.days):
+            pile.append(np.zeros(0, dtype=np.int64))
 
     def timed(self, federation: Federation, column: str | None) -> Federation:
         """The same records; days that were dates become dates again."""
@@ -314,8 +355,8 @@ class _Collected:
 
 def _read_table(
     table: Table, layout: ColumnLayout, stem: str, collected: _Collected, watch: Watch | None
-) -> list[Rejected]:
-    """Add one file to what has been read; returns what was left out of it."""
+) -> tuple[int, int, str]:
+    """Add one file to what has been read; returns its rows, how many were kept, and the first cell that was bad."""
     from fedcalib.data.cleaning import Batch
 
     rows = kept = 0
@@ -331,6 +372,10 @@ def _read_table(
         collected.rows += len(good)
         if watch is not None:
             watch(collected.rows)
+    return rows, kept, first
+
+
+def _check_some(table: Table, rows: int, kept: int, first: str) -> None:
     if not rows:
         raise InputError(f"Expected records in {table.file}, found a header and no rows.")
     if not kept:
@@ -338,7 +383,6 @@ def _read_table(
             f"Expected numbers in {table.file}, found that all {rows} records hold a missing number, NaN or infinity, "
             f"first in {first}."
         )
-    return [Rejected(table.file, rows - kept, rows, first)] if kept < rows else []
 
 
 def _add(batch: Batch, layout: ColumnLayout, stem: str, collected: _Collected) -> Bools:
@@ -355,7 +399,7 @@ def _add(batch: Batch, layout: ColumnLayout, stem: str, collected: _Collected) -
     if layout.site is None:
         owner = np.full(len(good), collected.sites[stem], dtype=np.int64)
     else:
-        owner = collected.number(batch.words(layout.site, "site"))
+        owner = collected.number(batch, layout.site)
     pieces = (given, labels, owner) if good.all() else (given[good], labels[good], owner[good])
     for pile, piece in zip((collected.given, collected.labels, collected.owner), pieces, strict=True):
         pile.append(piece)

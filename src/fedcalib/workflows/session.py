@@ -162,11 +162,11 @@ class Data:
         """The files, if there are any."""
         return self.source if isinstance(self.source, tuple) else ()
 
-    def reading(self, seed: int | bytes, watch: At) -> Reading:
+    def reading(self, seed: int | bytes, watch: At, private: bool = False) -> Reading:
         """Read files or a frame, and say what was left out."""
         if self.files:
-            return read_checked(self.files, self.columns, seed=seed, watch=watch)
-        return read_frame(self.source, self.columns, seed=seed, watch=watch)
+            return read_checked(self.files, self.columns, seed=seed, watch=watch, private=private)
+        return read_frame(self.source, self.columns, seed=seed, watch=watch, private=private)
 
     def fingerprint(self) -> list[Any]:
         """What names the records and the meaning of their columns."""
@@ -174,7 +174,7 @@ class Data:
             return [asdict(self.columns), [[path.name, _digest(path)] for path in self.files]]
         if isinstance(self.source, Runtime):
             return [asdict(self.source.schema)]
-        federation = self.source if isinstance(self.source, Federation) else self.reading(0, _unseen).federation
+        federation = self.source if isinstance(self.source, Federation) else self.reading(0, _unseen, True).federation
         records = federation.records
         scores = records.logits if records.are_logits else records.probs
         arrays = [federation.offsets, records.labels, scores, *records.extra.values()]
@@ -228,6 +228,8 @@ class Options(TypedDict, total=False):
     ----------
     site, label, score, logits, probs, unit, time
         Columns of files and frames, as in `fedcalib.read`; `time` holds dates or numbered days.
+    sites
+        All sites that the column `site` may name, which are public; those that occur if left out.
     split_seed
         Decides which records are held out, and which record of a unit is kept; drawn at random if left out. It may be
         public: the noise of a release never depends on it.
@@ -249,6 +251,7 @@ class Options(TypedDict, total=False):
     probs: str | Sequence[str] | None
     unit: str | None
     time: str | None
+    sites: Sequence[str] | None
     split_seed: int | None
     simulate: int | None
     state: Path | str | None
@@ -341,7 +344,7 @@ class Conductor:
         if isinstance(data.source, Runtime):
             raise InputError("Expected records at hand for this, found a runtime, whose sites keep theirs.")
         with self.session.notices.progress("reading rows") as at:
-            reading = data.reading(self.state.derived("unit"), at)
+            reading = data.reading(self.state.derived("unit"), at, private)
         left_out = tuple(str(rejected) for rejected in reading.rejected)
         for text in left_out:
             self.session.notices.warn(text)

@@ -189,8 +189,11 @@ def train(
     return replace(training, settings=settings, data=(data,)).run()
 
 
-def dataset(source: Path, name: str | None) -> datasets.Dataset:
-    """Read a data set by name from a directory, or an npz file with the arrays inputs, labels and perhaps site."""
+def dataset(source: Path, name: str | None, classes: int | None = None) -> datasets.Dataset:
+    """Read a data set by name from a directory, or an npz file with the arrays inputs, labels and perhaps site.
+
+    A file's number of classes is public where it is stated; otherwise it is that of the labels.
+    """
     if name is not None:
         if name not in DATA:
             raise InputError(f"Expected --data {', '.join(DATA)}, found '{name}'.")
@@ -206,7 +209,10 @@ def dataset(source: Path, name: str | None) -> datasets.Dataset:
         raise InputError(f"Expected the arrays inputs and labels in {source}, found {', '.join(found) or 'none'}.")
     labels = found["labels"].astype(np.int64)
     test = np.zeros(len(labels), dtype=bool)
-    return datasets.Dataset(source.stem, found["inputs"], labels, int(labels.max()) + 1, test, found.get("site"))
+    highest = int(labels.max(initial=0))
+    if classes is not None and highest >= classes:
+        raise InputError(f"Expected labels from 0 to {classes - 1} in {source}, found {highest}; change --classes.")
+    return datasets.Dataset(source.stem, found["inputs"], labels, classes or highest + 1, test, found.get("site"))
 
 
 def dealt(data: datasets.Dataset, clients: int | None, beta: float | None, seed: int) -> Federation:
