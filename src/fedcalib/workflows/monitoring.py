@@ -425,7 +425,7 @@ class Monitoring:
         return Windows(records, first_days, (*warnings, *self._outside(place, conductor)))
 
     def _outside(self, place: Ints, conductor: Conductor) -> tuple[str, ...]:
-        """Say how many records are outside of all windows; the result tells it where counts may be told."""
+        """The number of records outside of all windows, as a notice, and for the result where it may show counts."""
         outside = int((place < 0).sum())
         if not outside:
             return ()
