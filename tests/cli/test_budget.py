@@ -46,6 +46,7 @@ def test_models_that_promise_nothing_add_up_to_nothing() -> None:
     assert together(spent(None, None), [spent(None, None)] * 2, parallel=True).epsilon is None
     assert for_units(spent(None, None), "patient") == spent(None, None)
     assert "'patient'" in for_units(spent(1.0), "patient").statement
+    assert "at k sites, epsilon is k times as large" in for_units(spent(1.0), "patient").statement
 
 
 def test_a_simulation_says_so_first_and_once() -> None:

@@ -64,7 +64,10 @@ def for_units(spent: Spending, column: str | None) -> Spending:
     """State for whom a promise holds when one record of each unit was kept."""
     if column is None or spent.epsilon is None or spent.unit != "record":
         return spent
-    kept = f" One record of each '{column}' was kept at each site, so it holds for each '{column}' at each site."
+    kept = (
+        f" One record of each '{column}' was kept at each site, so it holds for each '{column}' at each site; for one "
+        "with records at k sites, epsilon is k times as large."
+    )
     return replace(spent, statement=spent.statement + kept)
 
 
