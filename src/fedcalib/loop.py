@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar, final
 
@@ -64,13 +65,27 @@ class Total:
 @final
 @dataclass(frozen=True)
 class Outline:
-    """Everything that a run will send, so that clients can agree to the whole of it before they answer any of it."""
+    """Everything that a run will send, so that clients can agree to the whole of it before they answer any of it.
+
+    Mechanisms are not part of it: server and sites derive them from the privacy model by the same code, so that no
+    server can choose a site's noise.
+    """
 
     run: str
     queries: tuple[Query, ...]
-    mechanisms: tuple[Mechanism, ...]
+    privacy: Privacy
     cohort: Cohort
     participation: Participation
+
+    @cached_property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanism of each query."""
+        return mechanisms_of(self.privacy, Plan(self.queries), self.cohort, self.participation)
+
+
+def mechanisms_of(privacy: Privacy, plan: Plan, cohort: Cohort, participation: Participation) -> tuple[Mechanism, ...]:
+    """The mechanism that serves each query of a plan, at the server and at every site."""
+    return tuple(privacy.mechanism(query, plan, cohort, participation) for query in plan.queries)
 
 
 class Runtime(ABC):
@@ -172,7 +187,7 @@ class Agreement(Generic[T]):
         """Plan every query, how each is served, and what all of them spend."""
         cohort, method = participation.cohort(schema.clients), privacy.adapt(method)
         plan = Plan.of(method, schema)
-        mechanisms = tuple(privacy.mechanism(query, plan, cohort, participation) for query in plan.queries)
+        mechanisms = mechanisms_of(privacy, plan, cohort, participation)
         spending = privacy.spending(plan, cohort, participation)
         return cls(method, privacy, participation, schema, cohort, plan, mechanisms, spending)
 
@@ -332,7 +347,7 @@ def _conduct(
     events = tuple(one.event(query, cohort) for one, query in zip(mechanisms, plan.queries, strict=True))
     with _recallable(log, len(plan.queries)):
         payments = Payments.begin(RunCost(spending, events, once), ledger, name, account)
-    runtime.prepare(Outline(name, plan.queries, mechanisms, cohort, participation))
+    runtime.prepare(Outline(name, plan.queries, agreed.privacy, cohort, participation))
 
     def ask(index: int, query: Query) -> Answer:
         plan.check(index, query)

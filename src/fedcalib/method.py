@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Generic, TypeVar, final
 
 from fedcalib.cohort import Participation
@@ -128,9 +129,9 @@ class Plan:
             raise PlanError("Expected all queries of a method to bound the same unit, found records and clients mixed.")
         return next(iter(units), "record")
 
-    @property
+    @cached_property
     def weight(self) -> float:
-        """The sum of the weights of all blocks of all queries."""
+        """The sum of the weights of all blocks of all queries; cached, since every query's share needs it."""
         return sum(block.weight for query in self.queries for block in query.blocks.values())
 
     def shares(self, query: Query, participation: Participation) -> dict[str, float]:

@@ -10,6 +10,7 @@ from tests.remote.places import GENEROUS
 
 import fedcalib as fc
 from fedcalib.accounting.events import Event, Pure
+from fedcalib.accounting.spending import Spending
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
 from fedcalib.query import Query
@@ -36,8 +37,8 @@ def mechanism(privacy: fc.privacy.Privacy) -> Mechanism:
     return privacy.mechanism(PLAN.queries[0], PLAN, COHORT, fc.Everyone())
 
 
-def booked(one: Mechanism, policy: Policy = GENEROUS) -> tuple[str, str] | None:
-    spending = policy.accept(Outline("run", PLAN.queries, (one,) * len(PLAN.queries), COHORT, fc.Everyone()))
+def booked(privacy: fc.privacy.Privacy, policy: Policy = GENEROUS) -> tuple[str, str] | None:
+    spending = policy.accept(Outline("run", PLAN.queries, privacy, COHORT, fc.Everyone()))
     return None if spending is None else (spending.unit, spending.adjacency)
 
 
@@ -47,7 +48,7 @@ def test_mechanisms_state_what_a_site_books(
 ) -> None:
     one = mechanism(privacy)
     assert (one.unit, one.adjacency, one.renewed) == (unit, adjacency, renewed)
-    assert booked(one) == (None if adjacency == "none" else (unit or "record", adjacency))
+    assert booked(privacy) == (None if adjacency == "none" else (unit or "record", adjacency))
     declared = privacy.spending(PLAN, COHORT, fc.Everyone())
     assert declared.adjacency == adjacency
     assert declared.unit == ("none" if adjacency == "none" else unit or "record")
@@ -99,5 +100,19 @@ def test_a_mechanism_has_to_state_them() -> None:
         Silent()  # type: ignore[abstract]
 
 
+@dataclass(frozen=True)
+class Strange(fc.privacy.Privacy):
+    """A privacy model of somebody else's package."""
+
+    budget = None
+    private = True
+
+    def mechanism(self, query: Query, plan: fc.method.Plan, *run: object) -> Mechanism:
+        return Stated()
+
+    def spending(self, *plan: object) -> Spending:
+        raise NotImplementedError  # a site counts for itself
+
+
 def test_a_site_books_a_mechanism_that_it_has_never_seen_by_what_it_states() -> None:
-    assert booked(Stated(), Policy(mechanisms=("Stated",))) == ("client", "replace-one")
+    assert booked(Strange(), Policy(privacy_models=("Strange",))) == ("client", "replace-one")

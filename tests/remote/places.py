@@ -11,7 +11,7 @@ from typing import Any
 import fedcalib as fc
 from fedcalib import registry
 from fedcalib.accounting.spending import Spending
-from fedcalib.remote.journal import DiskJournal, Journal
+from fedcalib.remote.journal import DiskJournal, Journal, Roster
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.site import Site
@@ -19,8 +19,15 @@ from fedcalib.remote.sites import Transport
 from fedcalib.secagg import Directory, SigningIdentity
 
 GENEROUS = Policy(
-    mechanisms=registry.names("mechanism"), epsilon_a_query=1e6, epsilon_a_run=1e6, epsilon_a_year=1e6, fewest_records=0
+    privacy_models=registry.names("privacy"),
+    epsilon_a_query=1e6,
+    epsilon_a_run=1e6,
+    epsilon_a_year=1e6,
+    fewest_records=0,
+    exact_runs_per_year=1000,
+    most_work=1 << 60,
 )
+EXACT = Policy(privacy_models=(*Policy().privacy_models, "SecAgg"))  # the default, and sums under masks
 
 
 def names(count: int) -> list[str]:
@@ -47,6 +54,12 @@ class InMemory(Journal):
 
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
         """Keep no budget."""
+
+    def count_exact(self, run: str, most: int) -> None:
+        """Count nothing."""
+
+    def pin_roster(self, data: str, roster: Roster, fewest: int) -> None:
+        """Pin nothing."""
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """Keep no log."""
@@ -92,7 +105,7 @@ def places(
     for index, (name, identity) in enumerate(identities.items()):
         mine = federation.subset([k for k in range(len(federation)) if k * count // len(federation) == index])
         journal = InMemory() if folder is None else DiskJournal(folder / name)
-        sites[name] = Site(identity, directory, lambda mine=mine: mine, policy, journal)
+        sites[name] = Site(identity, directory, mine, policy, journal)
     return Places(sites, directory)
 
 

@@ -33,9 +33,9 @@ ODD: list[Any] = [
     {"type": "LabelHistogram", "fields": {"classes": 2, "bins": 1 << 40}},
     {"type": "Everyone", "fields": {"dropout": 0.5}},
     {"type": "Cohort", "fields": {"expected": -1.0, "rate": 0.0, "floor": -5}},
-    {"type": "PolyaShares", "fields": {"scales": {"map": {"x": 1.0}}, "widths": {"map": {}}, "floor": 0}},
     {"type": "FixedPoint", "fields": {"scales": {"map": {}}}},
-    {"type": "RandomisedReports", "fields": {}},
+    {"type": "DistributedDP", "fields": {"epsilon": 1e-300}},
+    {"type": "UserGaussian", "fields": {"epsilon": 1.0, "delta": 0.5, "clip": 1e-300}},
 ]
 
 

@@ -11,16 +11,17 @@ import pytest
 
 import fedcalib as fc
 from fedcalib.errors import InputError, LedgerError, TooFewClients
-from fedcalib.loop import Outline, Step
-from fedcalib.privacy.distributed import PolyaShares
-from fedcalib.privacy.secagg import FixedPoint
+from fedcalib.loop import Outline
 from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records
+from fedcalib.remote.journal import DiskJournal
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.protocol import Begin, Question, Refused, Share, read, read_reply, write
+from fedcalib.remote.site import open_site, write_identity
+from fedcalib.secagg import Directory, SigningIdentity
 from tests.contract.subjects import federation
-from tests.remote.places import Places, places
+from tests.remote.places import EXACT, Places, places
 
 DATA = federation(2, records=2000)
 
@@ -51,32 +52,30 @@ class Nosy(RecordQuery):
 
 def test_an_unregistered_query_is_not_even_read(tmp_path: Path) -> None:
     site = places(DATA, Policy(), tmp_path).sites["site-00"]
-    outline = Outline(
-        "r", (LabelHistogram(2, 15),), (PolyaShares({"x": 1.0}, {"x": 1.0}, 3),), fc.cohort.Cohort(5), fc.Everyone()
-    )
+    outline = Outline("r", (LabelHistogram(2, 15),), fc.DistributedDP(1.0), fc.cohort.Cohort(5), fc.Everyone())
     text = write(Begin(replace(outline, queries=(Nosy(),)), ""))
     assert read(site.handle("begin", text), Refused).reason == "malformed"
     assert "Expected a registered type, found 'Nosy'" in site.journal.log.lines()[-1]["reason"]
 
 
 def test_a_query_that_is_not_on_the_list_is_refused(tmp_path: Path) -> None:
-    all_places = places(DATA, Policy(queries=("ScoreTree",)), tmp_path)
+    all_places = places(DATA, replace(EXACT, queries=("ScoreTree",)), tmp_path)
     assert "does not allow such a query" in refusal(all_places, fc.FedBin(), fc.SecAgg())
     assert words(all_places) == ["query: Expected one of the allowed ScoreTree, found LabelHistogram."]
 
 
 def test_a_model_that_is_not_on_the_list_is_refused(tmp_path: Path) -> None:
-    all_places = places(DATA, Policy(models=("TemperatureFamily",)), tmp_path)
+    policy = replace(EXACT, models=("TemperatureFamily",))
+    all_places = places(DATA, policy, tmp_path)
     assert "does not allow such a query" in refusal(all_places, fc.FedVector(rounds=1), fc.SecAgg())
-    fc.run(
-        fc.FedTemp(rounds=1), places(DATA, Policy(models=("TemperatureFamily",)), tmp_path / "2").runtime(), fc.SecAgg()
-    )
+    fc.run(fc.FedTemp(rounds=1), places(DATA, policy, tmp_path / "2").runtime(), fc.SecAgg())
 
 
-def test_a_mechanism_that_is_not_on_the_list_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("privacy", [fc.Open(), fc.SecAgg(), fc.UserGaussian(1.0, 1e-5, clip=10)], ids=repr)
+def test_by_default_no_server_reads_an_exact_sum(privacy: fc.privacy.Privacy, tmp_path: Path) -> None:
     all_places = places(DATA, Policy(), tmp_path)
-    assert "does not allow this privacy mechanism" in refusal(all_places, fc.FedBin(), fc.Open())
-    assert words(all_places)[0].startswith("mechanism: Expected one of FixedPoint, PolyaShares")
+    assert "does not allow this privacy model" in refusal(all_places, fc.FedBin(), privacy)
+    assert words(all_places)[0].startswith("mechanism: Expected one of DistributedDP, LocalDP, SourceLaplace, found")
 
 
 def test_an_epsilon_above_policy_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
@@ -93,14 +92,14 @@ def test_many_small_queries_do_not_add_up_beyond_a_run(tmp_path: Path) -> None:
 
 
 def test_a_small_cohort_is_refused(tmp_path: Path) -> None:
-    all_places = places(DATA, Policy(fewest_clients=4), tmp_path)
+    all_places = places(DATA, replace(EXACT, fewest_clients=4), tmp_path)
     said = refusal(all_places, fc.FedBin(), fc.SecAgg(), participation=fc.Everyone(dropout=0.4))
     assert "answers only together with more sites" in said
     assert words(all_places)[0] == "cohort: Expected sums over 4 clients, found 3."
 
 
 def test_too_few_records_are_not_told_to_the_server(tmp_path: Path) -> None:
-    all_places = places(DATA, Policy(fewest_records=100_000), tmp_path)
+    all_places = places(DATA, replace(EXACT, fewest_records=100_000), tmp_path)
     said = refusal(all_places, fc.FedBin(), fc.SecAgg())
     assert "declined for a reason that is in its own log" in said
     assert "100000 records" in words(all_places)[0]
@@ -119,8 +118,7 @@ def test_plain_reports_are_given_once_and_paid_once(tmp_path: Path) -> None:
     site = all_places.sites["site-00"]
     plan = fc.method.Plan.of(fc.FedBin(), DATA.schema)
     cohort = fc.cohort.Cohort(5, 1.0, 5)
-    mechanism = fc.SourceLaplace(1.0).mechanism(plan.queries[0], plan, cohort, fc.Everyone())
-    outline = Outline("run", plan.queries, (mechanism,), cohort, fc.Everyone())
+    outline = Outline("run", plan.queries, fc.SourceLaplace(1.0), cohort, fc.Everyone())
     site.handle("begin", write(Begin(outline, "")))
     texts = [site.handle("ask", write(Question("run", 0, n, plan.queries[0], (), ""))) for n in range(3)]
     assert isinstance(read_reply(texts[0], Share), Share)
@@ -131,11 +129,10 @@ def test_plain_reports_are_given_once_and_paid_once(tmp_path: Path) -> None:
 
 
 def test_an_exact_mechanism_is_never_answered_without_masks(tmp_path: Path) -> None:
-    site = places(DATA, Policy(), tmp_path).sites["site-00"]
+    site = places(DATA, EXACT, tmp_path).sites["site-00"]
     plan = fc.method.Plan.of(fc.FedBin(), DATA.schema)
     cohort = fc.cohort.Cohort(5, 1.0, 5)
-    mechanism = fc.SecAgg().mechanism(plan.queries[0], plan, cohort, fc.Everyone())
-    site.handle("begin", write(Begin(Outline("run", plan.queries, (mechanism,), cohort, fc.Everyone()), "")))
+    site.handle("begin", write(Begin(Outline("run", plan.queries, fc.SecAgg(), cohort, fc.Everyone()), "")))
     reply = site.handle("ask", write(Question("run", 0, 0, plan.queries[0], (), "")))
     assert read(reply, Refused).reason == "protocol"
 
@@ -145,14 +142,14 @@ def test_a_run_may_not_change_after_it_was_agreed(tmp_path: Path) -> None:
     plan = fc.method.Plan.of(fc.FedBin(), DATA.schema)
     cohort = fc.cohort.Cohort(5, 1.0, 5)
     for epsilon, outcome in ((0.5, "answered"), (0.9, "refused")):
-        mechanism = fc.SourceLaplace(epsilon).mechanism(plan.queries[0], plan, cohort, fc.Everyone())
-        site.handle("begin", write(Begin(Outline("run", plan.queries, (mechanism,), cohort, fc.Everyone()), "")))
+        outline = Outline("run", plan.queries, fc.SourceLaplace(epsilon), cohort, fc.Everyone())
+        site.handle("begin", write(Begin(outline, "")))
         assert site.journal.log.lines()[-1]["outcome"] == outcome
 
 
 @pytest.mark.parametrize("edit", ["change", "drop", "swap", "add", "cut"])
 def test_an_edited_log_is_found_out(edit: str, tmp_path: Path) -> None:
-    all_places = places(DATA, Policy(), tmp_path)
+    all_places = places(DATA, EXACT, tmp_path)
     refusal(all_places, fc.FedBin(), fc.Open())
     fc.run(fc.FedBin(), all_places.runtime(), fc.SecAgg())
     log = all_places.sites["site-00"].journal.log
@@ -171,15 +168,23 @@ def test_an_edited_log_is_found_out(edit: str, tmp_path: Path) -> None:
         log.verify(head)
 
 
-def test_errors_carry_no_data(tmp_path: Path) -> None:
+def test_a_site_that_cannot_read_its_records_does_not_open_and_says_why_to_itself_alone(tmp_path: Path) -> None:
     def broken() -> fc.Federation:
         raise ValueError("patient 4711 has a label of 9")
 
-    all_places = places(DATA, Policy(), tmp_path)
-    site = replace(all_places.sites["site-00"], load=broken)
-    assert "4711" not in site.handle("hello", "")
-    assert "4711" not in json.dumps(site.journal.log.lines())
-    assert read(site.handle("hello", ""), Refused).reason == "failed"
+    identity = SigningIdentity("north")
+    write_identity(tmp_path / "identity.json", identity)
+    (tmp_path / "directory.json").write_text(Directory({"north": identity.public}).to_json())
+    config = {name: str(tmp_path / f"{name}.json") for name in ("identity", "directory")}
+    config["state"] = str(tmp_path / "state")
+    with pytest.raises(ValueError, match="4711"):
+        open_site(config, broken, Policy())
+    with pytest.raises(InputError, match="set most_records in the policy"):
+        open_site(config, lambda: DATA, Policy(most_records=100))
+    lines = DiskJournal(tmp_path / "state").log.lines()
+    assert [line["action"] for line in lines] == ["open", "open"]
+    assert "4711" not in json.dumps(lines)
+    assert open_site(config, lambda: DATA, Policy()).handle("hello", "")
 
 
 def test_a_policy_file_says_what_the_class_says(tmp_path: Path) -> None:
@@ -193,23 +198,10 @@ def test_a_policy_file_says_what_the_class_says(tmp_path: Path) -> None:
         "epsilon_a_run = -1\n",
         "= 3",
         'quorum = "x"\n',
+        "most_work = -1\n",
+        'mechanisms = ["FixedPoint"]\n',
         "delta = true\n",
     ):
         path.write_text(text)
         with pytest.raises(InputError):
             Policy.read(path)
-
-
-def test_an_overflow_is_refused_before_anything_leaves(tmp_path: Path) -> None:
-    """A grid so fine that a site's counts pass 2^62 steps: every site refuses, and no masked vector exists."""
-    all_places = places(DATA, Policy(), tmp_path)
-    plan = fc.method.Plan.of(fc.FedBin(), DATA.schema)
-    query = plan.queries[0]
-    huge = FixedPoint(dict.fromkeys(query.sufficient.blocks, 2.0**58))
-    runtime = all_places.runtime()
-    cohort = fc.Everyone().cohort(5)
-    runtime.prepare(Outline("run", (query,), (huge,), cohort, fc.Everyone()))
-    with pytest.raises(TooFewClients, match="declined for a reason that is in its own log"):
-        runtime.total(Step("run", 0, 0, query, huge, cohort, fc.Everyone(), fc.Secure()))
-    assert "Expected sums below 2^62 grid steps" in words(all_places)[0]
-    assert '"answered": []' in next((tmp_path / "site-00" / "runs").glob("*.json")).read_text()

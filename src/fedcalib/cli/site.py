@@ -15,10 +15,14 @@ from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.commands import check_keys, exec_command
 from fedcalib.errors import InputError, PolicyError
 from fedcalib.remote.journal import AuditLog
-from fedcalib.remote.policy import Policy
+from fedcalib.remote.policy import Policy, derived
+from fedcalib.remote.site import check_room, records_of
 from fedcalib.workflows.documents import TextTable
 
-_LIMITS = ("epsilon_a_query", "epsilon_a_run", "epsilon_a_year", "delta", "fewest_records", "fewest_clients")
+_LIMITS = (
+    *("epsilon_a_query", "epsilon_a_run", "epsilon_a_year", "delta"),
+    *("fewest_records", "fewest_clients", "exact_runs_per_year", "most_records", "most_cells", "most_work"),
+)
 
 app = typer.Typer(help="Run a site, read its log, and preview jobs.", no_args_is_help=True)
 
@@ -47,8 +51,7 @@ def start(
     show: Annotated[bool, Option("--print", help="Print the Flower command and stop.")] = False,
 ) -> None:
     """Start a site (a Flower SuperNode) that answers within its policy and writes everything down."""
-    if policy is not None:
-        Policy.read(policy)  # a wrong policy is told now, not when the first question comes
+    rules = Policy() if policy is None else Policy.read(policy)  # a wrong one is told now, not at the first query
     for path in (data, keys / "identity.json", keys / "directory.json"):
         if not path.exists():
             raise InputError(f"Expected the file {path}, found none.")
@@ -58,6 +61,7 @@ def start(
     node = {name: str(path.resolve()) for name, path in {**places, **keyed}.items() if path is not None}
     node |= {name: column for name, column in columns.items() if column is not None}
     check_keys(None if insecure else keys, insecure)
+    check_room(records_of(node), rules)  # records that cannot be read are told here, and never to the server
     link = _link(server, None if insecure else keys / "ca.crt")
     key = None if insecure else keys / "node"
     exec_command(deployment.supernode(link, port, node, key, state / "node", trusted=trusted), show)
@@ -100,7 +104,7 @@ def preview(
     outline = Job.read(job).outline()
     asked = [
         {"query": type(query).__name__, "mechanism": type(mechanism).__name__, "numbers": mechanism.width(query)}
-        for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True)
+        for query, mechanism in zip(outline.queries, derived(outline), strict=True)
     ]
     verdict = _verdict(rules, outline)
     rows = tuple((str(number), *map(str, one.values())) for number, one in enumerate(asked, 1))
@@ -118,7 +122,8 @@ def policy() -> None:
         '# queries = ["TopLabelTable", "ScoreTree"]',
         '# models = ["TemperatureFamily"]',
         '# allow_types = ["MyQuery"]  # of other installed packages',
-        f"mechanisms = {json.dumps(list(rules.mechanisms))}",
+        "# SecAgg lets the server read exact sums: no epsilon limits them, see exact_runs_per_year and fewest_clients.",
+        f"privacy_models = {json.dumps(list(rules.privacy_models))}",
         *(f"{name} = {getattr(rules, name)}" for name in _LIMITS),
         f'quorum = "{rules.quorum}"',
     ]

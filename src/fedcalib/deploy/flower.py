@@ -196,11 +196,15 @@ def _text(message: Any) -> str | None:
 T = TypeVar("T")
 
 _SIMULATION_POLICY: Final = Policy(  # on one machine there is nobody to protect, and whoever simulates keeps the budget
-    mechanisms=names("mechanism"),
+    privacy_models=names("privacy"),
     epsilon_a_query=1e6,
     epsilon_a_run=1e6,
     epsilon_a_year=1e9,
     fewest_records=0,
+    exact_runs_per_year=1 << 30,
+    most_records=1 << 40,
+    most_cells=1 << 27,
+    most_work=1 << 90,
     simulation=True,
 )
 

@@ -134,7 +134,7 @@ class Job:
         """What sites receive before the first query."""
         agreed = Agreement.of(self.build_method(), self.build_privacy(), self.participation(), self._schema)
         queries = agreed.plan.queries
-        return Outline(f"preview-{self.key}", queries, agreed.mechanisms, agreed.cohort, agreed.participation)
+        return Outline(f"preview-{self.key}", queries, agreed.privacy, agreed.cohort, agreed.participation)
 
     @property
     def _schema(self) -> Schema:

@@ -8,11 +8,14 @@ hold the hash of the line before. Field names of what is saved are a file format
 from __future__ import annotations
 
 import json
+import secrets
+import stat
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, final
@@ -27,6 +30,16 @@ from fedcalib.remote.protocol import Begin as _Begin
 from fedcalib.remote.protocol import Refusal, read, write
 
 FIRST_HASH: Final = "0" * 64
+_SECRET_BYTES: Final = 32
+
+_TAIL: Final = 1 << 16  # bytes at the end of a log that are looked at first
+
+# All debits of a site go to one account, because all of them concern the same people. The epsilon of a record (added or
+# removed), of a record's content and of a client with all its records each bound what a release tells about a person's
+# record against a record that adds nothing. So their sum bounds all releases together. That is plain composition, never
+# less than what was spent, and more than a common Renyi curve would give for several Gaussian runs.
+ACCOUNT: Final = "records of this site"
+MIN_DEBIT: Final = 0.001  # epsilon: so that a server cannot fill the ledger with runs that cost almost nothing
 
 
 @final
@@ -38,9 +51,9 @@ class AuditLog:
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """Add a line, durably; call it before the answer that the line describes leaves."""
-        lines = _complete_lines(self.path)
-        before = wire.parse(lines[-1])["hash"] if lines else FIRST_HASH
-        line = {"line": len(lines) + 1, "time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}
+        last = _last_line(self.path)
+        before, number = (last["hash"], last["line"]) if last else (FIRST_HASH, 0)
+        line = {"line": number + 1, "time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}
         text = json.dumps({**line, "hash": _link(before, line)}, sort_keys=True) + "\n"
         files.append(self.path, text, private=True)
 
@@ -80,6 +93,25 @@ def _complete_lines(path: Path) -> list[str]:
         with path.open("r+b") as file:
             file.truncate(len(kept))
     return kept.decode("utf-8", errors="replace").split("\n")[:-1]
+
+
+def _last_line(path: Path) -> dict[str, Any] | None:
+    """The last complete line, from the end of the file alone: a log grows with every request."""
+    if not path.exists():
+        return None
+    size, reach = path.stat().st_size, _TAIL
+    while True:
+        with path.open("rb") as file:
+            file.seek(max(size - reach, 0))
+            tail = file.read()
+        end = tail.rfind(b"\n")
+        start = tail.rfind(b"\n", 0, max(end, 0))
+        if start >= 0 or reach >= size:
+            break
+        reach *= 16
+    if end + 1 != len(tail):
+        _complete_lines(path)  # a crash left an incomplete line
+    return _parsed(tail[start + 1 : end].decode("utf-8", errors="replace"), 0, path) if end >= 0 else None
 
 
 def _parsed(text: str, number: int, path: Path) -> dict[str, Any]:
@@ -173,6 +205,25 @@ class RunState:
             raise WireError("Expected a saved run, found it damaged; start a new run with this site.") from error
 
 
+@final
+@dataclass(frozen=True)
+class Roster:
+    """The sites in a sum: their names, and their number. Beyond 50 sites a site knows the names of some only."""
+
+    names: tuple[str, ...]
+    size: int
+
+    def distance(self, other: Roster) -> int:
+        """The fewest sites by which two rosters differ, as far as this site can know."""
+        if len(self.names) == self.size and len(other.names) == other.size:
+            return len(set(self.names) ^ set(other.names))
+        return abs(self.size - other.size)
+
+    def __str__(self) -> str:
+        whole = len(self.names) == self.size
+        return ", ".join(self.names) if whole else f"{self.size} sites"
+
+
 class Journal(ABC):
     """What a site keeps between messages, written before it answers."""
 
@@ -190,7 +241,15 @@ class Journal(ABC):
 
     @abstractmethod
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
-        """Debit a run's spending, once per attempt; refuse past `most`, the epsilon of a year."""
+        """Debit a run's spending, once per attempt; refuse past `most`, the epsilon of a rolling year."""
+
+    @abstractmethod
+    def count_exact(self, run: str, most: int) -> None:
+        """Count a run without an epsilon, once; refuse past `most`, the runs of a rolling year."""
+
+    @abstractmethod
+    def pin_roster(self, data: str, roster: Roster, fewest: int) -> None:
+        """Note over which sites an exact sum of these data goes; refuse one that is nearly the same as another."""
 
     @abstractmethod
     def note(self, entry: Mapping[str, Any]) -> None:
@@ -200,12 +259,21 @@ class Journal(ABC):
 @final
 @dataclass(frozen=True)
 class DiskJournal(Journal):
-    """A private folder with `runs/`, `ledger.db` and `log.jsonl`: one folder per site, for many short processes."""
+    """A private folder: one per site, for many short processes.
+
+    It holds `runs/`, `ledger.db`, `exact.json` (runs and rosters of exact sums), `log.jsonl` and `secret`.
+    """
 
     folder: Path
 
-    def locked(self) -> AbstractContextManager[None]:
-        return files.locked(self.folder / "lock")
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder, which nobody but its owner may enter."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if stat.S_IMODE(self.folder.stat().st_mode) != 0o700:
+            self.folder.chmod(0o700)  # it was made by somebody else, with other rights
+        with files.locked(self.folder / "lock"):
+            yield
 
     def recall(self, run: str) -> str | None:
         path = self._run(run)
@@ -215,22 +283,62 @@ class DiskJournal(Journal):
         files.write(self._run(run), text.encode(), private=True)
 
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
-        """Debit this year's account, one for each unit and adjacency."""
-        # the name that earlier versions gave it, so that what they spent still counts
-        kind = "add/remove" if spending.adjacency == EMPTY_CLIENT else spending.adjacency
-        account = f"{datetime.now(UTC).year} {spending.unit} {kind}"
+        """Debit the one account of this site's records; see `ACCOUNT`."""
+        spending = replace(spending, epsilon=max(spending.epsilon or 0.0, MIN_DEBIT))
+        known = self.ledger.entries() if Path(self.ledger.path).exists() else ()
+        debits = [entry for entry in known if entry.kind == "debit"]
+        if not any((entry.run, entry.attempt) == (run, attempt) for entry in debits):
+            spent = sum(entry.epsilon_micro for entry in debits if entry.at >= _a_year_ago())
+            _check_left(spent, spending.epsilon or MIN_DEBIT, most)
+        one = replace(spending, unit="record", adjacency="add/remove", statement=_stated(spending))
         try:
-            self._limit(account, most)
-            self.ledger.debit(run, account, spending, attempt=attempt)
+            self.ledger.debit(run, ACCOUNT, one, attempt=attempt)
         except BudgetError as error:
             raise Refusal("budget", str(error)) from error
 
-    def _limit(self, account: str, most: float) -> None:
-        """Set the ledger's limit to the policy's, which may have changed."""
-        known = Path(self.ledger.path).exists()
-        limit = self.ledger.account(account).epsilon_limit if known else None
-        if limit is None or float(limit) != most:
-            self.ledger.limit(account, most, 1)
+    def count_exact(self, run: str, most: int) -> None:
+        exact, since = self._exact(), _a_year_ago()
+        recent = {name: at for name, at in exact["runs"].items() if at >= since}
+        if run in recent:
+            return
+        if len(recent) >= most:
+            raise Refusal("budget", f"Expected at most {most} runs of exact sums in 365 days, found {len(recent)}.")
+        self._save_exact({**exact, "runs": {**recent, run: _now()}})
+
+    def pin_roster(self, data: str, roster: Roster, fewest: int) -> None:
+        exact = self._exact()
+        pinned = [Roster(tuple(names), size) for names, size in exact["rosters"].get(data, [])]
+        if roster in pinned:
+            return
+        if near := next((old for old in pinned if old.distance(roster) < fewest), None):
+            raise Refusal(
+                "roster",
+                f"Expected the same sites as in an exact sum before ({near}), or at least {fewest} others, found "
+                f"{roster}: the difference of both sums would tell what {near.distance(roster)} sites hold.",
+            )
+        saved = [[list(one.names), one.size] for one in (*pinned, roster)]
+        self._save_exact({**exact, "rosters": {**exact["rosters"], data: saved}})
+
+    def _exact(self) -> dict[str, Any]:
+        path = self.folder / "exact.json"
+        data = wire.parse(path.read_text(encoding="utf-8")) if path.exists() else {"runs": {}, "rosters": {}}
+        if not isinstance(data, dict) or data.keys() != {"runs", "rosters"}:
+            raise LedgerError(f"Expected runs and rosters in {path}, found it damaged.")
+        return data
+
+    def _save_exact(self, data: Mapping[str, Any]) -> None:
+        files.write(self.folder / "exact.json", json.dumps(data).encode(), private=True)
+
+    def secret(self) -> bytes:
+        """The secret by which one record per unit is chosen; it is drawn once and kept."""
+        with self.locked():
+            path = self.folder / "secret"
+            if not path.exists():
+                files.write(path, secrets.token_bytes(_SECRET_BYTES), private=True)
+            found = path.read_bytes()
+        if len(found) != _SECRET_BYTES:
+            raise LedgerError(f"Expected a secret of {_SECRET_BYTES} bytes in {path}, found {len(found)}.")
+        return found
 
     def note(self, entry: Mapping[str, Any]) -> None:
         self.log.note(entry)
@@ -248,3 +356,27 @@ class DiskJournal(Journal):
     def _run(self, run: str) -> Path:
         # the name comes from the server, so it is hashed before it becomes part of a path
         return self.folder / "runs" / f"{sha256(run.encode()).hexdigest()[:32]}.json"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _a_year_ago() -> str:
+    """The start of the rolling year, in the form of the ledger's times, which sort as they follow each other."""
+    return (datetime.now(UTC) - timedelta(days=365)).isoformat(timespec="seconds")
+
+
+def _check_left(spent_micro: int, wanted: float, most: float) -> None:
+    """Refuse what does not fit into the rest of a rolling year; amounts are rounded as the ledger rounds them."""
+    spent, left = Decimal(spent_micro).scaleb(-6), Decimal(repr(most)) - Decimal(spent_micro).scaleb(-6)
+    if Decimal(repr(wanted)).quantize(Decimal("1e-6"), ROUND_CEILING) > left:
+        raise Refusal(
+            "budget",
+            f"Expected epsilon up to {most:g} in 365 days, over all runs, found {spent.normalize():f} spent and "
+            f"{wanted:g} requested. Left: {max(left, Decimal(0)).normalize():f}. Nothing was released.",
+        )
+
+
+def _stated(spending: Spending) -> str:
+    return f"{spending.statement} Unit: {spending.unit} ({spending.adjacency})."

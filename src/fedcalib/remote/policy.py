@@ -1,31 +1,47 @@
-"""What a site agrees to: a file of its own, `policy.toml`, that no server can change."""
+"""What a site agrees to: a file of its own, `policy.toml`, that no server can change.
+
+A site derives the mechanisms of a run itself, prices them, and estimates the work of every query, all before it agrees.
+None of that looks at its records: what it refuses is the same whatever they hold and however many they are.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Final, final
+
+import numpy as np
 
 from fedcalib import wire
 from fedcalib.accounting import epsilon
 from fedcalib.accounting.events import Composed, Event, Parallel, Pure
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, Cohort
-from fedcalib.errors import InputError
+from fedcalib.errors import FedcalibError, InputError
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
-from fedcalib.query import Query
+from fedcalib.query import Block, Join, Query
 from fedcalib.registry import lookup
-from fedcalib.remote.protocol import Refusal
+from fedcalib.remote.protocol import (
+    MAX_BLOCKS,
+    MAX_CELLS,
+    MAX_FLOOR,
+    MAX_NETWORK,
+    MAX_NOISE,
+    MAX_WORK,
+    Refusal,
+)
+from fedcalib.training.network import Network
 
-MAX_ANSWER_SIZE: Final = 1 << 27  # numbers: one gibibyte
 _STRUCTURAL_TYPES: Final = {"Join", "Bound", "Block"}  # parts of queries that are not queries by themselves
 _MODEL_MODULES: Final = ("families.", "artifacts.", "training.")  # modules of what a query may fit or apply
+_MAX_DISTINCT_STEPS: Final = 16  # of a sampled run: each takes an accounting of its own
+_WHOLE: Final = ("fewest", "most", "exact")  # how the names of whole numbers begin
 
 
 @final
@@ -37,16 +53,25 @@ class Policy:
     ----------
     queries, models
         The queries that are allowed, and the calibrators and networks inside of them; None allows all of this package.
-    mechanisms
-        The privacy mechanisms that are allowed.
+    privacy_models
+        The privacy models that are allowed. `SecAgg`, `Open` and `UserGaussian` let the server read exact sums, so
+        each of them has to be allowed by name.
     epsilon_a_query, epsilon_a_run, epsilon_a_year
-        The largest epsilon per query, per run and per year.
+        The largest epsilon per query, per run, and in any 365 days over all runs whatever their unit.
     delta
         The delta at which epsilon is computed.
     fewest_records
         The fewest records with which this site takes part in an exact sum.
     fewest_clients
-        The fewest clients of a sum under masks.
+        The fewest clients of a sum under masks, and the fewest sites by which two exact sums over the same records may
+        differ.
+    exact_runs_per_year
+        The most runs without an epsilon in any 365 days.
+    most_records
+        The most records that this site may hold. Work is estimated for this number, so that no refusal depends on how
+        many there are.
+    most_cells, most_work
+        The most numbers in an answer, and the most numbers to touch in computing it: 2^28 take about two seconds.
     quorum
         The smallest fraction of a neighbourhood that can unmask a sum.
     allow_types
@@ -57,19 +82,17 @@ class Policy:
 
     queries: tuple[str, ...] | None = None
     models: tuple[str, ...] | None = None
-    mechanisms: tuple[str, ...] = (
-        "FixedPoint",
-        "PolyaShares",
-        "GaussianShares",
-        "LaplaceTerms",
-        "RandomisedReports",
-    )
+    privacy_models: tuple[str, ...] = ("DistributedDP", "LocalDP", "SourceLaplace")
     epsilon_a_query: float = 1.0
     epsilon_a_run: float = 1.0
     epsilon_a_year: float = 10.0
     delta: float = 1e-5
     fewest_records: int = MIN_RECORDS
     fewest_clients: int = MIN_CLIENTS
+    exact_runs_per_year: int = 12
+    most_records: int = 100_000
+    most_cells: int = MAX_CELLS
+    most_work: int = MAX_WORK
     quorum: Fraction = Fraction(2, 3)
     allow_types: tuple[str, ...] = ()
     simulation: bool = False
@@ -80,6 +103,8 @@ class Policy:
                 raise InputError(f"Expected {name} from 0 up, found {getattr(self, name)}.")
         if not 0 <= self.delta < 1 or self.fewest_clients < 2 or self.fewest_records < 0:
             raise InputError("Expected delta from 0 to below 1, at least 2 clients and no negative number of records.")
+        if min(self.exact_runs_per_year, self.most_records, self.most_cells, self.most_work) < 0:
+            raise InputError("Expected limits of runs, records, cells and work from 0 up, found a negative one.")
 
     @classmethod
     def read(cls, path: Path | str) -> Policy:
@@ -93,31 +118,56 @@ class Policy:
         return cls(**{name: _value(name, value, path) for name, value in table.items()})
 
     def accept(self, outline: Outline) -> Spending | None:
-        """What a whole run spends at this site, or a refusal; None where its mechanisms claim no privacy."""
-        for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True):
+        """What a whole run spends at this site, or a refusal; None where its privacy model claims no epsilon."""
+        name = type(outline.privacy).__name__
+        if name not in self.privacy_models:
+            raise Refusal("mechanism", f"Expected one of {', '.join(self.privacy_models)}, found {name}.")
+        self._accept_plan(outline)
+        for query in outline.queries:
             self.accept_query(query)
-            self._accept_mechanism(mechanism, outline.cohort)
+        for query, mechanism in zip(outline.queries, derived(outline), strict=True):
+            self._accept_mechanism(query, mechanism, outline.cohort)
             self._accept_epsilon(query, mechanism, outline.cohort)
         return self._accept_run(outline)
 
     def accept_query(self, query: Query) -> None:
-        """Refuse a query, or a calibrator or network inside of it, that is not on the list."""
-        if query.size > MAX_ANSWER_SIZE:
-            raise Refusal("query", f"Expected at most {MAX_ANSWER_SIZE} numbers in an answer, found {query.size}.")
+        """Refuse a query that is too large, or that is, holds or applies something that is not on the list."""
+        blocks = len(query.blocks)
+        if query.size > self.most_cells or blocks > MAX_BLOCKS:
+            raise Refusal("work", f"Expected at most {self.most_cells} numbers in an answer, found {query.size}.")
+        for part in _parts(query):
+            _check_network(part)
         for name in _names(wire.encode(query)):
             allowed = self.models if self._is_model(name) else self.queries
             if allowed is not None and name not in allowed:
                 raise Refusal("query", f"Expected one of the allowed {', '.join(allowed)}, found {name}.")
 
+    def accept_work(self, query: Query, mechanism: Mechanism, classes: int, clients: int) -> None:
+        """Refuse a query that could take too long, for as many records as this site may hold."""
+        found = self.most_records * work(query, classes) + answer_work(query, mechanism, self.most_records, clients)
+        if found > self.most_work:
+            name = type(query).__name__
+            raise Refusal("work", f"Expected to touch at most {self.most_work} numbers, found {found} in {name}.")
+
+    def _accept_plan(self, outline: Outline) -> None:
+        """Refuse a plan whose mechanisms would take long to derive and to price."""
+        blocks = sum(len(query.blocks) for query in outline.queries)
+        if blocks > MAX_BLOCKS or blocks * outline.cohort.floor > 16 * MAX_FLOOR:
+            raise Refusal("work", f"Expected fewer blocks or a smaller cohort, found {blocks}, {outline.cohort.floor}.")
+        weights = {sum(block.weight for block in query.blocks.values()) for query in outline.queries}
+        if outline.cohort.rate < 1 and len(weights) > _MAX_DISTINCT_STEPS:
+            raise Refusal("work", f"Expected at most {_MAX_DISTINCT_STEPS} weights of queries, found {len(weights)}.")
+
     def _is_model(self, name: str) -> bool:
         return lookup(name, self.allow_types).__module__.removeprefix("fedcalib.").startswith(_MODEL_MODULES)
 
-    def _accept_mechanism(self, mechanism: Mechanism, cohort: Cohort) -> None:
-        name = type(mechanism).__name__
-        if name not in self.mechanisms:
-            raise Refusal("mechanism", f"Expected one of {', '.join(self.mechanisms)}, found {name}.")
+    def _accept_mechanism(self, query: Query, mechanism: Mechanism, cohort: Cohort) -> None:
         if mechanism.modulus is not None and cohort.floor < self.fewest_clients:
             raise Refusal("cohort", f"Expected sums over {self.fewest_clients} clients, found {cohort.floor}.")
+        with fitting():
+            if mechanism.width(query) > 2 * self.most_cells:
+                raise Refusal("work", f"Expected at most {2 * self.most_cells} numbers in a message, found more.")
+        _check_noise(mechanism)
 
     def _accept_epsilon(self, query: Query, mechanism: Mechanism, cohort: Cohort) -> None:
         event = event_of(query, mechanism, cohort)
@@ -148,10 +198,28 @@ def _spending(outline: Outline, cost: float, delta: float) -> Spending:
     units |= {mechanism.unit for mechanism in outline.mechanisms if mechanism.unit is not None}
     unit = "client" if "client" in units else "record"
     replaced = any(mechanism.adjacency == "replace-one" for mechanism in outline.mechanisms)
-    names = ", ".join(sorted({type(mechanism).__name__ for mechanism in outline.mechanisms}))
-    many = len(outline.queries)
-    statement = f"{many} {'query' if many == 1 else 'queries'} under {names}, counted by this site."
-    return Spending(names, unit, cost, delta, "replace-one" if replaced else "add/remove", False, statement)
+    name, many = type(outline.privacy).__name__, len(outline.queries)
+    statement = f"{many} {'query' if many == 1 else 'queries'} under {name}, counted by this site."
+    return Spending(name, unit, cost, delta, "replace-one" if replaced else "add/remove", False, statement)
+
+
+def derived(outline: Outline) -> tuple[Mechanism, ...]:
+    """The mechanisms of a run by this site's own reckoning; a privacy model that cannot serve it is refused."""
+    with fitting():
+        return outline.mechanisms
+
+
+def server_reads(mechanism: Mechanism, event: Event | None) -> bool:
+    """Whether the server reads an exact sum: nothing is claimed, or the server itself adds the noise."""
+    return event is None or (mechanism.modulus is not None and not mechanism.renewed)
+
+
+def _check_noise(mechanism: Mechanism) -> None:
+    """Refuse scales and noise so large or small that integers would saturate: noise would then be a constant."""
+    settings = [setting for setting in _fields(mechanism) if isinstance(setting, Mapping)]
+    numbers = [number for setting in settings for number in setting.values() if isinstance(number, float)]
+    if not all(1 / MAX_NOISE <= number <= MAX_NOISE for number in numbers):
+        raise Refusal("mechanism", "Expected noise and grids from 2^-48 to 2^48 steps, found others; use more epsilon.")
 
 
 def event_of(query: Query, mechanism: Mechanism, cohort: Cohort) -> Event | None:
@@ -168,10 +236,99 @@ def fitting() -> Iterator[None]:
     """Turn the errors of a mechanism that does not fit its query, such as an unknown block, into a refusal."""
     try:
         yield
+    except Refusal:
+        raise
+    except FedcalibError as error:
+        raise Refusal("mechanism", str(error)) from error
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError) as error:
         raise Refusal(
             "mechanism", f"Expected a mechanism that fits its query, found {type(error).__name__}."
         ) from error
+
+
+# Numbers that each record makes a site touch, beside one per class. Tables whose last axis holds bins are sparse: a
+# record touches one bin of each row. Where several temperatures are tried, each takes all classes.
+_SPARSE: Final = {
+    *("TopLabelTable", "ScoreGaps", "ClasswiseResiduals", "LogitResiduals", "BinnedGaps"),
+    *("LabelHistogram", "DomainGaps"),
+}
+_TEMPERATURES: Final = ("inverses", "temperatures")
+_NOISE_WORK: Final = 4000  # drawing one number of noise takes as long as touching so many
+_MASK_WORK: Final = 4  # per number and neighbour
+_PASS_WORK: Final = 6  # forward and backward through a weight
+_CONVOLUTION_WORK: Final = 200  # a weight of a convolution is used at many places
+
+
+def work(query: Query, classes: int) -> int:
+    """Numbers that one record makes a site touch, from the public parameters of a query alone."""
+    inner = [part for part in _parts(query) if part is not query and isinstance(part, Query)]
+    if isinstance(query, Join):
+        return sum(work(part, classes) for part in query.parts)
+    own = 0 if inner else sum(_touched(query, block, classes) for block in query.blocks.values())
+    tried = max(len(getattr(query, name, ())) for name in _TEMPERATURES)
+    around = sum(2 * work(part, classes) for part in inner[:1])
+    return 2 * classes * (1 + tried) * _passes(query) + own + _applied(query) + around
+
+
+def answer_work(query: Query, mechanism: Mechanism, records: int, clients: int) -> int:
+    """Numbers to touch once per answer: cells, their noise or coins, and masks for the neighbours."""
+    cells = mechanism.width(query)
+    if mechanism.modulus is None and mechanism.adjacency == "replace-one":
+        return cells * (64 + records // 8)  # two random bits per record and cell
+    noisy = mechanism.adjacency != "none" and not server_reads(mechanism, Pure(0.0))
+    return cells * (16 + (_NOISE_WORK if noisy else 0) + _MASK_WORK * min(clients, 64))
+
+
+def _touched(query: Query, block: Block, classes: int) -> int:
+    if block.one_hot:
+        return 1
+    if type(query).__name__ in _SPARSE:
+        return prod(block.shape[:-1])
+    return block.size // (classes if type(query).__name__ == "ClassMoments" else 1)
+
+
+def _applied(query: Query) -> int:
+    """What families, networks and calibrators inside of a query take per record: their numbers, pass by pass."""
+    numbers = sum(map(_numbers, _fields(query)))
+    networks = [part for part in _parts(query) if isinstance(part, Network)]
+    linear = all(type(network).__name__ == "SoftmaxRegression" for network in networks)
+    return numbers * _passes(query) * (1 if not networks else _PASS_WORK if linear else _CONVOLUTION_WORK)
+
+
+def _passes(query: Query) -> int:
+    """How often local fits and local training go through the records."""
+    sizes = [vars(part).get(name) for part in _parts(query) for name in ("steps", "epochs")]
+    return prod(size for size in sizes if type(size) is int and size > 0)
+
+
+def _numbers(value: object) -> int:
+    """The numbers that a value holds in lists and arrays."""
+    if isinstance(value, np.ndarray):
+        return value.size
+    if isinstance(value, tuple):
+        return sum(max(_numbers(item), 1) for item in value)
+    return 0 if isinstance(value, Query) else sum(map(_numbers, _fields(value)))
+
+
+def _parts(value: object) -> Iterator[object]:
+    """A dataclass and every dataclass inside of it, outermost first."""
+    if is_dataclass(value):
+        yield value
+    for item in value if isinstance(value, tuple) else _fields(value):
+        yield from _parts(item)
+
+
+def _fields(value: Any) -> list[Any]:
+    """The values of a dataclass's fields; none of anything else."""
+    return [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else []
+
+
+def _check_network(part: object) -> None:
+    """Refuse a network whose layers would take too much memory, before it is built."""
+    if isinstance(part, Network):
+        sizes = [size for size in _fields(part) if type(size) is int and size > 0]
+        if prod(sizes) > MAX_NETWORK:
+            raise Refusal("work", f"Expected a network with a product of sizes up to {MAX_NETWORK}, found {sizes}.")
 
 
 def _names(data: Any) -> Iterator[str]:
@@ -188,15 +345,17 @@ def _names(data: Any) -> Iterator[str]:
 
 def _value(name: str, value: Any, path: Path | str) -> Any:
     known = [field.name for field in fields(Policy) if field.name != "simulation"]
+    if name == "mechanisms":
+        raise InputError(f"Expected 'privacy_models' in {path}, found 'mechanisms'; name privacy models instead.")
     if name not in known:
         raise InputError(f"Expected {', '.join(known)} in {path}, found '{name}'.")
-    if name in ("queries", "models", "mechanisms", "allow_types"):
+    if name in ("queries", "models", "privacy_models", "allow_types"):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise InputError(f"Expected a list of names for '{name}' in {path}, found {value!r}.")
         return tuple(value)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InputError(f"Expected a number for '{name}' in {path}, found {value!r}.")
     try:
-        return Fraction(value) if name == "quorum" else int(value) if "fewest" in name else float(value)
+        return Fraction(value) if name == "quorum" else int(value) if name.startswith(_WHOLE) else float(value)
     except ValueError as error:
         raise InputError(f"Expected a number for '{name}' in {path}, found {value!r}.") from error

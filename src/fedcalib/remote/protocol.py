@@ -1,4 +1,4 @@
-"""The messages between a server and its sites, as JSON text.
+"""The messages between a server and its sites, as JSON text, and the limits of what a message may hold.
 
     action    server to site         site to server
     hello     nothing                Introduction
@@ -10,23 +10,53 @@
 
 Messages of secure aggregation travel inside as text of their own. A site that declines sends `Refused` with one word
 of the fixed list `REASONS`; the full reason stays in the site's own log, so nothing about its data can leak that way.
-The names of the classes and their fields are what is sent, so they cannot change.
+The names of the classes and their fields are what is sent, so they cannot change. Mechanisms are never sent: a site
+derives its own from the privacy model.
+
+Every limit stands here with its reason. A message beyond one of them is refused after it is parsed and before anything
+is built from it, so that a short text cannot take a site's memory or time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar, final
+from math import isfinite
+from typing import Any, Final, TypeVar, final
 
 from fedcalib import registry, wire
-from fedcalib.cohort import Participation
+from fedcalib.cohort import Cohort, Participation
 from fedcalib.errors import PolicyError, WireError
 from fedcalib.loop import Outline
-from fedcalib.privacy import Mechanism
+from fedcalib.method import Method
+from fedcalib.privacy import Mechanism, Privacy
+from fedcalib.privacy.local import Coder
+from fedcalib.privacy.local_reports import Encoder, Symbols
 from fedcalib.query import Query
 from fedcalib.types import Array
+
+MAX_TEXT: Final = 1 << 27  # characters: with its parsed and decoded copies, half a gibibyte
+MAX_VALUES: Final = 1 << 19  # values in a text, about half a second to parse and decode
+MAX_OBJECTS: Final = 1 << 13  # objects with fields, each of which takes some ten microseconds to check and build
+MAX_QUERIES: Final = 1 << 9  # in a plan: some privacy models take time with the square of it
+MAX_BLOCKS: Final = 1 << 13  # of all queries of a plan, each with a mechanism of its own
+MAX_FLOOR: Final = 1 << 20  # clients that noise is sized for: its accounting takes that many numbers per block
+MAX_FLOAT: Final = 1e12  # beyond any weight, clip or parameter; products of a few such numbers stay finite
+MAX_NETWORK: Final = 1 << 20  # the product of a network's sizes: at most some 100 MiB of weights
+MAX_NOISE: Final = 2.0**48  # grid steps, and their inverse: noise and sums stay far from the ends of 64-bit numbers
+MAX_CELLS: Final = 1 << 21  # numbers in an answer: 2^20 scores by label
+MAX_WORK: Final = 1 << 28  # numbers to touch in one answer, about two seconds; see `policy.work`
+MAX_INTEGERS: Final = {  # by the name of the field, where the usual 2^20 is too large or too small
+    "seed": 1 << 64,  # any seed is as good as another
+    **dict.fromkeys(("fewest", "largest", "clients", "members", "expected", "shape"), 1 << 40),  # counts and sizes
+    "classes": 1 << 16,  # one probability per class and record
+    **dict.fromkeys(("features", "hidden", "embedding", "characters"), 1 << 12),  # matrices have their square
+    **dict.fromkeys(("side", "width", "rank", "collected"), 1 << 8),  # layers of networks, and sketches of weights
+    **dict.fromkeys(("channels", "layers", "bits", "height"), 1 << 6),
+    **dict.fromkeys(("steps", "epochs"), 1 << 10),  # passes over the records
+}
+_USUAL_INTEGER: Final = 1 << 20
+_NOT_SENT: Final = (Mechanism, Coder, Symbols, Encoder, Method)  # what a site derives, or never needs
 
 
 @final
@@ -43,9 +73,12 @@ ACTIONS = ("hello", "begin", "shares", "ask", "confirm", "unmask")
 REASONS = {
     "malformed": "could not read the request; both sides need versions of fedcalib that fit together",
     "query": "does not allow such a query; ask its operator to add it to the policy, or choose another method",
-    "mechanism": "does not allow this privacy mechanism; use another privacy model, or ask its operator to allow it",
+    "mechanism": "does not allow this privacy model here; use another one, or ask its operator to allow it",
     "epsilon": "allows a smaller epsilon only; spend less, or ask its operator to change the policy",
     "budget": "has too little of its yearly budget left; spend less, or wait",
+    "work": "allows cheaper queries only; use fewer bins, cells or steps, or ask its operator to raise the limit",
+    "roster": "answered an exact sum over nearly the same sites, and the difference would reveal some of them; run "
+    "with the same sites as before, or use a privacy model with an epsilon",
     "cohort": "answers only together with more sites; wait for more, or allow fewer drop-outs",
     "protocol": "received a message that the protocol does not allow; nothing was answered, and its log says why",
     "again": "answered this step before, and a second sum could reveal a client; start a new run, under another name",
@@ -80,13 +113,20 @@ class Begin:
         outline = self.outline
         sorts = (
             *((query, Query) for query in outline.queries),
-            *((mechanism, Mechanism) for mechanism in outline.mechanisms),
+            (outline.privacy, Privacy),
             (outline.participation, Participation),
         )
-        if not outline.queries or len(outline.queries) != len(outline.mechanisms):
-            raise WireError("Expected an outline with one mechanism per query, found another number.")
+        if not 0 < len(outline.queries) <= MAX_QUERIES:
+            raise WireError(f"Expected 1 to {MAX_QUERIES} queries in an outline, found {len(outline.queries)}.")
         if not all(isinstance(part, sort) for part, sort in sorts):
-            raise WireError("Expected queries, mechanisms and a participation in an outline, found something else.")
+            raise WireError("Expected queries, a privacy model and a participation in an outline, found other things.")
+        _check_cohort(outline.cohort)
+
+
+def _check_cohort(cohort: Cohort) -> None:
+    whole = 1 <= cohort.floor <= MAX_FLOOR
+    if not whole or not 0 < cohort.expected <= 1 << 40 or not 0 < cohort.rate <= 1:
+        raise WireError(f"Expected a cohort of 1 to {MAX_FLOOR} clients and a rate from 0 to 1, found {cohort}.")
 
 
 @final
@@ -151,8 +191,45 @@ def write(message: object) -> str:
 
 
 def _decoded(text: str, allowed: Collection[str] | None = ()) -> object:
-    lookup = partial(registry.lookup, allowed=allowed)
-    return wire.decode(wire.parse(text), lambda name: _OWN[name] if name in _OWN else lookup(name))
+    if len(text) > MAX_TEXT or text.count(",") > MAX_VALUES:
+        raise WireError(f"Expected at most {MAX_TEXT} characters and {MAX_VALUES} values in a message, found more.")
+    data = wire.parse(text)
+    check_numbers(data)
+
+    def lookup(name: str) -> type:
+        found = _OWN[name] if name in _OWN else registry.lookup(name, allowed)
+        if issubclass(found, _NOT_SENT):
+            raise WireError(f"Expected queries and a privacy model in a message, found {name}, which is never sent.")
+        return found
+
+    return wire.decode(data, lookup)
+
+
+def check_numbers(data: Any) -> None:
+    """Refuse plain JSON data with a number beyond its limit, or with too many objects."""
+    objects = 0
+    for name, value in _values(data):
+        if isinstance(value, dict):
+            objects += 1
+            if objects > MAX_OBJECTS or value.keys() == {"float"}:  # the form of NaN and infinity
+                raise WireError(f"Expected at most {MAX_OBJECTS} objects and finite numbers in a message.")
+        elif type(value) is int:
+            if abs(value) > MAX_INTEGERS.get(name, _USUAL_INTEGER):
+                raise WireError(f"Expected numbers up to {MAX_INTEGERS.get(name, _USUAL_INTEGER)} as {name[:40]}.")
+        elif type(value) is float and not (isfinite(value) and abs(value) <= MAX_FLOAT):
+            raise WireError(f"Expected numbers up to {MAX_FLOAT:g} as {name[:40]}, found a larger one.")
+
+
+def _values(data: Any) -> Iterator[tuple[str, Any]]:
+    """Every value of plain data with the name of its field; items of a list have the name of the list."""
+    open_ = [("", data)]
+    while open_:
+        name, value = open_.pop()
+        yield name, value
+        if isinstance(value, dict):
+            open_ += [(str(key), item) for key, item in value.items()]
+        elif isinstance(value, list):
+            open_ += [(name, item) for item in value]
 
 
 def read(text: str, kind: type[T], allowed: Collection[str] | None = ()) -> T:

@@ -9,8 +9,9 @@ from typing import final
 
 import numpy as np
 
-from fedcalib.errors import TooFewClients, WireError
+from fedcalib.errors import InputError, TooFewClients, WireError
 from fedcalib.loop import Outline, Runtime, Step, Total
+from fedcalib.privacy.ring import MAX_SUM
 from fedcalib.query import Query
 from fedcalib.records import Schema
 from fedcalib.remote.protocol import Agreed, Begin, Question, Share, write
@@ -84,13 +85,9 @@ class Remote(Runtime):
     def total(self, step: Step) -> Total:
         """The sum of the shares of the sites that take part, with or without masks."""
         if self._outline is None or self._sums is None or self._outline.run != step.run:
-            self.prepare(Outline(step.run, (step.query,), (step.mechanism,), step.cohort, step.participation))
+            raise InputError("Expected a run that sites were told of, found another; call prepare first.")
         questions = self._questions(step)
-        if step.mechanism.modulus is None:
-            return self._plain(step, questions)
-        if self._sums is None:
-            raise TooFewClients("Expected a prepared run, found none.")
-        return self._sums.total(step, questions)
+        return self._plain(step, questions) if step.mechanism.modulus is None else self._sums.total(step, questions)
 
     def _questions(self, step: Step) -> dict[str, Question]:
         """The message to each site that takes part, for those of its clients that do."""
@@ -108,7 +105,7 @@ class Remote(Runtime):
         shares: dict[str, Array] = {}
 
         def accept(site: str, share: Share) -> None:
-            check_share(step, share, self.connections.clients_of(site, questions[site]))
+            check_share(step, share, self.connections.clients_of(site, questions[site]), len(questions))
             shares[site] = share.value
 
         texts = {site: write(question) for site, question in questions.items()}
@@ -136,8 +133,11 @@ class Remote(Runtime):
             )
 
 
-def check_share(step: Step, share: Share, clients: int) -> None:
-    """Refuse a share of another run, step, length or type, and one that no honest site could send."""
+def check_share(step: Step, share: Share, clients: int, sites: int) -> None:
+    """Refuse a share of another run, step, length or type, and one that no honest site could send.
+
+    Whole numbers may be as large as their part of 2^62, so that no sum over sites can leave 64 bits.
+    """
     if (share.run, share.step) != (step.run, step.index):
         raise WireError(f"Expected a share of step {step.index} of this run, found one of another run or step.")
     value, width = share.value, step.mechanism.width(step.query)
@@ -147,6 +147,9 @@ def check_share(step: Step, share: Share, clients: int) -> None:
         raise WireError(f"Expected a share of int64 or float64 numbers, found {value.dtype}.")
     if not np.isfinite(value).all():
         raise WireError("Expected finite numbers in a share, found NaN or infinity.")
+    most = MAX_SUM // max(sites, 1)
+    if value.dtype == np.dtype(np.int64) and not (-most <= value.min(initial=0) and value.max(initial=0) <= most):
+        raise WireError(f"Expected whole numbers up to {most} in a share, so that no sum overflows, found larger ones.")
     if step.mechanism.event(step.query, step.cohort) is None and width == step.query.size:
         _check_bounds(step.query, value, clients)
 

@@ -1,6 +1,10 @@
 """A site: it answers messages from its records, and has the last word on each of them.
 
-`open_site` opens a site as its node configuration describes it: where its records, keys, policy and journal are.
+`open_site` opens a site as its node configuration describes it: where its records, keys, policy and journal are. It
+reads and checks the records before the first message; a site that cannot read them does not start.
+
+Under a privacy model with an epsilon, what a site replies never depends on its records except through the noisy answer
+itself: refusals come before the records are looked at, and an answer that fails is replaced by that of an empty site.
 """
 
 from __future__ import annotations
@@ -11,45 +15,40 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
 from fedcalib import __version__, files, wire
+from fedcalib.accounting.spending import Spending
 from fedcalib.errors import FedcalibError, InputError, PolicyError, RefusedError, WireError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
 from fedcalib.query import Query
 from fedcalib.randomness import Secure
-from fedcalib.remote.journal import DiskJournal, Journal, RunState
-from fedcalib.remote.policy import Policy, event_of, fitting
+from fedcalib.remote.journal import DiskJournal, Journal, Roster, RunState
+from fedcalib.remote.policy import Policy, derived, event_of, fitting, server_reads
 from fedcalib.remote.protocol import Agreed, Begin, Introduction, Question, Refusal, Refused, Relay, Share, read, write
 from fedcalib.secagg import Client, Directory, MinimumTerms, SetupPlan, SigningIdentity
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import MaskRequest, RosterView, Survivors, UnmaskRequest
+from fedcalib.secagg.roster import unpack
 from fedcalib.types import Array
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A site with its records, its policy and its journal.
-
-    `load` reads the records when they are first needed. A site is one client; a node of a simulation may hold several.
-    """
+    """A site with its records, its policy and its journal: one client, except for nodes of a simulation."""
 
     identity: SigningIdentity
     directory: Directory
-    load: Callable[[], Federation]
+    federation: Federation
     policy: Policy
     journal: Journal
-
-    @cached_property
-    def federation(self) -> Federation:
-        """The site's records."""
-        return self.load()
 
     def handle(self, action: str, text: str) -> str:
         """Answer a message. Whatever goes wrong, the server learns one word of a fixed list."""
@@ -73,7 +72,7 @@ class Site:
             "begin": lambda: self._begin(read(text, Begin, self.policy.allow_types), entry),
             "shares": lambda: self._relay(read(text, Relay), entry, _shares),
             "ask": lambda: self._answer(read(text, Question, self.policy.allow_types), entry),
-            "confirm": lambda: self._relay(read(text, Relay), entry, _confirm),
+            "confirm": lambda: self._relay(read(text, Relay), entry, self._confirm),
             "unmask": lambda: self._relay(read(text, Relay), entry, _unmask),
         }
         if action not in steps:
@@ -86,10 +85,12 @@ class Site:
     def _begin(self, begin: Begin, entry: dict[str, Any]) -> Agreed:
         outline = begin.outline
         entry.update(run=outline.run, queries=[type(query).__name__ for query in outline.queries])
-        entry.update(mechanisms=sorted({type(mechanism).__name__ for mechanism in outline.mechanisms}))
+        entry.update(privacy=type(outline.privacy).__name__)
         spending = self.policy.accept(outline)
         entry.update(epsilon=None if spending is None else spending.epsilon)
-        self._check_records(outline)
+        for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True):
+            self._rehearse(query, mechanism, outline)
+        self._check_records(spending)
         state = self._run_state(outline)
         if not begin.terms:
             self.journal.save(outline.run, state.to_json())
@@ -101,6 +102,20 @@ class Site:
         self.journal.save(outline.run, replace(state, masks=client.to_json()).to_json())
         return Agreed(advert.to_json())
 
+    def _rehearse(self, query: Query, mechanism: Mechanism, outline: Outline) -> None:
+        """Refuse what takes too much work, and what not even an empty site could answer; no record is looked at."""
+        classes = self.federation.schema.classes
+        self.policy.accept_work(query, mechanism, classes, outline.cohort.floor)
+        with fitting():
+            for part in (query, query.sufficient):
+                if part.total(self._empty, Secure()).shape != (part.size,):
+                    raise Refusal("query", f"Expected {type(part).__name__} to fit these records, found another size.")
+
+    @cached_property
+    def _empty(self) -> Federation:
+        """This site without any of its records: the same columns and clients."""
+        return self.federation.where(slice(0, 0))
+
     def _run_state(self, outline: Outline) -> RunState:
         """The saved state of a run that was agreed before, or a new one."""
         saved = self.journal.recall(outline.run)
@@ -111,12 +126,9 @@ class Site:
             raise Refusal("protocol", "Expected the run as it was agreed before, found its outline changed.")
         return state
 
-    def _check_records(self, outline: Outline) -> None:
-        exact = any(
-            event_of(query, mechanism, outline.cohort) is None
-            for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True)
-        )
-        if exact and len(self.federation.records) < self.policy.fewest_records:
+    def _check_records(self, spending: Spending | None) -> None:
+        """Refuse an exact sum of few records; with an epsilon their number may not decide anything."""
+        if spending is None and len(self.federation.records) < self.policy.fewest_records:
             raise Refusal("declined", f"Expected at least {self.policy.fewest_records} records for an exact sum.")
 
     def _check_terms(self, terms: SetupPlan, outline: Outline) -> None:
@@ -125,6 +137,9 @@ class Site:
             raise Refusal("protocol", "Expected masks for the run that is proposed, found those of another run.")
         if not self.policy.simulation and terms.floor < outline.cohort.floor:
             raise Refusal("cohort", f"Expected sums over {outline.cohort.floor} sites, found a plan for {terms.floor}.")
+        widths = {step: one.width(outline.queries[step]) for step, one in enumerate(outline.mechanisms)}
+        if not all(widths.get(slot.step) == slot.length for slot in terms.slots):
+            raise Refusal("protocol", "Expected masks as long as the answers of the run, found others.")
 
     def _client(self, state: RunState) -> Client:
         renewed = all(mechanism.renewed for mechanism in state.outline.mechanisms)
@@ -139,13 +154,38 @@ class Site:
             raise Refusal("protocol", "Expected a run that this site agreed to, found another.")
         return RunState.from_json(saved)
 
-    def _relay(self, relay: Relay, entry: dict[str, Any], stage: Callable[[Client, str], str]) -> Relay:
+    def _relay(self, relay: Relay, entry: dict[str, Any], stage: Callable[[RunState, Client, str], str]) -> Relay:
         entry["run"] = relay.run
         state = self._known(relay.run)
         client = self._client(state)
-        text = stage(client, relay.text)
+        text = stage(state, client, relay.text)
         self.journal.save(relay.run, replace(state, masks=client.to_json()).to_json())
         return Relay(relay.run, text)
+
+    def _confirm(self, state: RunState, client: Client, text: str) -> str:
+        """Sign the survivors of a sum; where the server will read it exactly, only if no difference gives sites away.
+
+        What counts is who is in the sum, not who was in the roster: a server can claim that a site dropped out.
+        """
+        message = Survivors.from_json(text)
+        signed = client.confirm(message).to_json()
+        outline = state.outline
+        pairs = zip(outline.queries, outline.mechanisms, strict=True)
+        exact = any(server_reads(one, event_of(query, one, outline.cohort)) for query, one in pairs)
+        if exact and not self.policy.simulation:
+            self.journal.pin_roster(self._fingerprint, _roster(client, message), self.policy.fewest_clients)
+        return signed
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        """A hash of this site's records, by which rosters are pinned."""
+        records = self.federation.records
+        columns = (records.given, records.labels, *(records.extra[name] for name in sorted(records.extra)))
+        digest = sha256()
+        for column in columns:
+            digest.update(f"{column.dtype.str} {column.shape}".encode())
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
 
     def _answer(self, question: Question, entry: dict[str, Any]) -> object:
         entry.update(run=question.run, step=question.step, attempt=question.attempt)
@@ -153,31 +193,34 @@ class Site:
         state = self._known(question.run)
         self.policy.accept_query(question.query)
         fingerprint = state.check(question.step, question.query)
-        mechanism = state.outline.mechanisms[question.step]
+        mechanism = derived(state.outline)[question.step]
+        self._rehearse(question.query, mechanism, state.outline)
         if (mechanism.modulus is not None) != bool(question.request):
             raise Refusal("protocol", "Expected masks for exactly those mechanisms that need them, found otherwise.")
         if mechanism.modulus is None:
-            return self._plain(state, question, fingerprint)
-        return self._masked(state, question, fingerprint)
+            return self._plain(state, question, fingerprint, entry)
+        return self._masked(state, question, fingerprint, entry)
 
-    def _plain(self, state: RunState, question: Question, fingerprint: str) -> Share:
+    def _plain(self, state: RunState, question: Question, fingerprint: str, entry: dict[str, Any]) -> Share:
         """Without masks a step that is sent again gets the saved reply, so it costs once."""
         before = state.step(question.step)
         if before is not None:
             return read(before.reply, Share)
+        members = self._members(question.members)
         self._debit(state, question)
-        share = Share(question.run, question.step, self._share(state, question))
+        share = Share(question.run, question.step, self._share(state, question, members, entry))
         self.journal.save(question.run, state.after(question.step, 0, fingerprint, write(share)).to_json())
         return share
 
-    def _masked(self, state: RunState, question: Question, fingerprint: str) -> Relay:
+    def _masked(self, state: RunState, question: Question, fingerprint: str, entry: dict[str, Any]) -> Relay:
         client, request = self._client(state), MaskRequest.from_json(question.request)
         earlier = client.recall(request)
         if earlier is not None:
             return Relay(question.run, earlier.to_json())
         self._check_slot(state, question, request)
+        members = self._members(question.members)
         self._debit(state, question)
-        words = self._share(state, question).astype(np.uint64, copy=False)
+        words = self._share(state, question, members, entry).astype(np.uint64, copy=False)
         try:
             masked = client.mask(request, words)
         except PolicyError as error:  # an exact sum that was confirmed before
@@ -196,16 +239,23 @@ class Site:
         """Debit the whole run before its first answer, and each repeat before it is answered."""
         spending = self.policy.accept(state.outline)
         if spending is None:
+            self.journal.count_exact(question.run, self.policy.exact_runs_per_year)
             return
         self.journal.debit(question.run, spending, 0, self.policy.epsilon_a_year)
         if state.step(question.step) is not None:
             number, more = state.cost(spending).repeat(state.attempt_counts(), question.step)
             self.journal.debit(question.run, more, number, self.policy.epsilon_a_year)
 
-    def _share(self, state: RunState, question: Question) -> Array:
-        """This site's share, with noise that the server cannot influence."""
-        federation = self._members(question.members)
-        return _gathered(state.outline.mechanisms[question.step], question.query, federation)
+    def _share(self, state: RunState, question: Question, members: Federation, entry: dict[str, Any]) -> Array:
+        """This site's share, with noise that the server cannot influence; where it fails, that of an empty site."""
+        mechanism, query = state.outline.mechanisms[question.step], question.query
+        try:
+            return _gathered(mechanism, query, members)
+        except Exception as error:
+            if event_of(query, mechanism, state.outline.cohort) is None:
+                raise
+            entry.update(empty=True, reason=_log_text(error))
+            return _gathered(mechanism, query, members.where(slice(0, 0)))
 
     def _members(self, members: tuple[int, ...]) -> Federation:
         if not members:
@@ -217,7 +267,10 @@ class Site:
 
 def _gathered(mechanism: Mechanism, query: Query, federation: Federation) -> Array:
     with fitting():
-        return mechanism.gather(query, federation, Secure())
+        share = mechanism.gather(query, federation, Secure())
+        if share.shape != (mechanism.width(query),):
+            raise Refusal("query", f"Expected {mechanism.width(query)} numbers in a share, found {share.shape}.")
+        return share
 
 
 def _slots(state: RunState) -> tuple[Any, ...]:
@@ -227,15 +280,25 @@ def _slots(state: RunState) -> tuple[Any, ...]:
     return () if session is None else session.plan.slots
 
 
-def _shares(client: Client, text: str) -> str:
+def _roster(client: Client, message: Survivors) -> Roster:
+    """The sites whose vectors are in a sum that the client has confirmed."""
+    from fedcalib.secagg.client_steps import ClientState
+
+    saved = ClientState.from_json(client.to_json())
+    circle = None if saved.session is None else saved.session.circle
+    if circle is None:
+        raise ProtocolError("Expected a roster before the survivors of a sum, found none.")
+    alive = unpack(message.survivors, circle.size)
+    names = {circle.place: saved.name, **{one.place: one.name for one in circle.neighbours}}
+    known = tuple(sorted(names[place] for place in alive if place in names))
+    return Roster(known if len(known) == len(alive) else (), len(alive))
+
+
+def _shares(state: RunState, client: Client, text: str) -> str:
     return client.shares(RosterView.from_json(text)).to_json()
 
 
-def _confirm(client: Client, text: str) -> str:
-    return client.confirm(Survivors.from_json(text)).to_json()
-
-
-def _unmask(client: Client, text: str) -> str:
+def _unmask(state: RunState, client: Client, text: str) -> str:
     return client.unmask(UnmaskRequest.from_json(text)).to_json()
 
 
@@ -263,18 +326,44 @@ _COLUMNS = ("score", "logits", "probs", "label", "unit")
 
 
 def open_site(places: Mapping[str, Any], load: Callable[[], Federation], policy: Policy) -> Site:
-    """The site whose files are at the paths `identity`, `directory` and `state` of a configuration."""
+    """The site whose files are at the paths `identity`, `directory` and `state` of a configuration.
+
+    Records are loaded and checked first: a site that cannot read them, or holds more than its policy says, does not
+    open. The reason is in its own log.
+    """
     identity = read_identity(Path(_given(places, "identity")))
     directory = read_directory(Path(_given(places, "directory")))
-    return Site(identity, directory, load, policy, DiskJournal(Path(_given(places, "state"))))
+    journal = DiskJournal(Path(_given(places, "state")))
+    try:
+        federation = load()
+        check_room(federation, policy)
+    except Exception as error:
+        with journal.locked():
+            journal.note({"action": "open", "outcome": "refused", "reason": _log_text(error)})
+        raise
+    return Site(identity, directory, federation, policy, journal)
+
+
+def check_room(federation: Federation, policy: Policy) -> None:
+    """Refuse more records than the policy allows for; it says so to the operator alone, when the site starts."""
+    if len(federation.records) > policy.most_records:
+        raise InputError(
+            f"Expected at most {policy.most_records} records, found {len(federation.records)}; set most_records in "
+            "the policy to a round number above, and perhaps most_work, since work is estimated for that many."
+        )
 
 
 def records_of(config: Mapping[str, Any]) -> Federation:
-    """The records of a site, from the file `data-path`; all of them belong to one client, the site."""
+    """The records of a site, from the file `data-path`; all of them belong to one client, the site.
+
+    Of the records of a unit one is kept, chosen by the secret in the folder `state`. A unit that has records at several
+    sites counts at each of them: its epsilon is the sum over those sites.
+    """
     from fedcalib.data import Columns, read_checked
 
     columns = Columns(**{name: str(config[name]) for name in _COLUMNS if name in config})
-    reading = read_checked([Path(_given(config, "data-path"))], columns, seed=0)
+    secret = DiskJournal(Path(_given(config, "state"))).secret()
+    reading = read_checked([Path(_given(config, "data-path"))], columns, seed=secret)
     return Federation.of([reading.federation.records])
 
 
@@ -284,9 +373,8 @@ def policy_of(config: Mapping[str, Any]) -> Policy:
 
 
 def write_identity(path: Path, identity: SigningIdentity) -> None:
-    """Write an identity to a file that only its owner can read."""
+    """Write an identity to a file that only its owner can read, also where another file was there before."""
     text = json.dumps({"name": identity.name, "private": base64.b64encode(identity.private).decode()})
-    path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, f"{text}\n".encode(), private=True)
 
 
