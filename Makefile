@@ -74,9 +74,10 @@ e2e: $(VENV)/.dev
 	FEDCALIB_E2E=full $(BIN)/python -m pytest -q -m e2e tests/e2e; fi
 	$(BIN)/python -m pytest -q -m e2e tests/remote
 
-# A million mutated messages for every reader and handler
+# A million mutated messages for every reader and handler, 100,000 requests of a hostile server, 20,000 trials of an audit
 fuzz: $(VENV)/.dev
 	FEDCALIB_FUZZ=1000000 $(BIN)/python -m pytest -q tests/remote/test_fuzz.py tests/secagg/test_fuzz.py tests/test_wire.py
+	FEDCALIB_FUZZ=100000 $(BIN)/python -m pytest -q -s tests/remote/test_hostile_server.py tests/remote/test_units.py
 
 # A kill at every line of the release path, 500 at random lines, a thousand rounds of six processes on one budget
 soak: $(VENV)/.dev

@@ -64,7 +64,7 @@ def test_insecurity_has_to_be_spelled_out(keys: Path, tmp_path: Path, capsys: py
 
 def test_a_site_prints_the_command_behind_it(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "north.csv"
-    data.write_text("score,label\n0.5,1\n")
+    data.write_text("score,label\n0.5,1\n0.4,0\n")
     words = ["site", "start", "--data", data, "--keys", keys / "north", "--state", tmp_path / "s", "--print"]
     assert run(*words) == exits.FINE
     said = capsys.readouterr().out
@@ -74,6 +74,9 @@ def test_a_site_prints_the_command_behind_it(keys: Path, tmp_path: Path, capsys:
     publishers.write_text("{}\n")
     assert run(*words, "--trusted", publishers) == exits.FINE
     assert "--trusted-entities" in capsys.readouterr().out
+    data.write_text("score,label\n0.5,1\n0.4,much\n")  # told here, and never to the server
+    assert run(*words) == exits.USAGE
+    assert "much" in capsys.readouterr().err
     bad = tmp_path / "policy.toml"
     bad.write_text("epsilon = 3\n")
     assert run(*words, "--policy", bad) == exits.USAGE

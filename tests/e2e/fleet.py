@@ -90,9 +90,16 @@ class Fleet:
             "identity": str(place / "identity.json"),
             "directory": str(place / "directory.json"),
             "state": str(self.root / "sites" / name),
+            "policy": str(self._policy()),
         }
         home = self.root / "homes" / name
         self.start(name, deployment.supernode(self.link, free_port(), node, place / "node", home))
+
+    def _policy(self) -> Path:
+        """The default policy, and exact sums."""
+        path = self.root / "policy.toml"
+        path.write_text('privacy_models = ["DistributedDP", "LocalDP", "SourceLaplace", "SecAgg"]\n')
+        return path
 
     def admit(self, name: str) -> None:
         self.call(deployment.admit(self.link, self.keys / name / "node.pub", self.root / "operator"))

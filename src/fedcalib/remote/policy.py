@@ -24,23 +24,27 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, Cohort
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.loop import Outline
-from fedcalib.privacy import Mechanism
+from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.query import Block, Join, Query
 from fedcalib.registry import lookup
 from fedcalib.remote.protocol import (
+    CLIPS,
+    DELTAS,
+    EPSILONS,
     MAX_BLOCKS,
     MAX_CELLS,
     MAX_FLOOR,
     MAX_NETWORK,
     MAX_NOISE,
     MAX_WORK,
+    SAMPLED,
     Refusal,
 )
 from fedcalib.training.network import Network
 
 _STRUCTURAL_TYPES: Final = {"Join", "Bound", "Block"}  # parts of queries that are not queries by themselves
 _MODEL_MODULES: Final = ("families.", "artifacts.", "training.")  # modules of what a query may fit or apply
-_MAX_DISTINCT_STEPS: Final = 16  # of a sampled run: each takes an accounting of its own
+_MAX_DISTINCT_STEPS: Final = 8  # of a sampled run: each takes an accounting of its own
 _WHOLE: Final = ("fewest", "most", "exact")  # how the names of whole numbers begin
 
 
@@ -122,6 +126,7 @@ class Policy:
         name = type(outline.privacy).__name__
         if name not in self.privacy_models:
             raise Refusal("mechanism", f"Expected one of {', '.join(self.privacy_models)}, found {name}.")
+        _check_model(outline.privacy)
         self._accept_plan(outline)
         for query in outline.queries:
             self.accept_query(query)
@@ -154,6 +159,9 @@ class Policy:
         blocks = sum(len(query.blocks) for query in outline.queries)
         if blocks > MAX_BLOCKS or blocks * outline.cohort.floor > 16 * MAX_FLOOR:
             raise Refusal("work", f"Expected fewer blocks or a smaller cohort, found {blocks}, {outline.cohort.floor}.")
+        least = [getattr(outline.privacy, name, None) for name in ("epsilon", "delta")]
+        if outline.cohort.rate < 1 and any(found and found < low for found, low in zip(least, SAMPLED, strict=True)):
+            raise Refusal("mechanism", f"Expected epsilon and delta of at least {SAMPLED} under sampling, found less.")
         weights = {sum(block.weight for block in query.blocks.values()) for query in outline.queries}
         if outline.cohort.rate < 1 and len(weights) > _MAX_DISTINCT_STEPS:
             raise Refusal("work", f"Expected at most {_MAX_DISTINCT_STEPS} weights of queries, found {len(weights)}.")
@@ -209,6 +217,17 @@ def derived(outline: Outline) -> tuple[Mechanism, ...]:
         return outline.mechanisms
 
 
+def _check_model(privacy: Privacy) -> None:
+    """Refuse numbers of a privacy model for which noise could not be sized, or not within a short time."""
+    limits = {"epsilon": EPSILONS, "delta": DELTAS, "clip": CLIPS}
+    for name, (low, high) in limits.items():
+        found = getattr(privacy, name, None)
+        numbers = found.values() if isinstance(found, Mapping) else (found,)
+        for number in numbers:
+            if not (number is None or (name == "delta" and number == 0) or low <= number <= high):
+                raise Refusal("mechanism", f"Expected {name} from {low:g} to {high:g}, found {number:g}.")
+
+
 def server_reads(mechanism: Mechanism, event: Event | None) -> bool:
     """Whether the server reads an exact sum: nothing is claimed, or the server itself adds the noise."""
     return event is None or (mechanism.modulus is not None and not mechanism.renewed)
@@ -254,6 +273,7 @@ _SPARSE: Final = {
 }
 _TEMPERATURES: Final = ("inverses", "temperatures")
 _NOISE_WORK: Final = 4000  # drawing one number of noise takes as long as touching so many
+_ORDER_WORK: Final = 60  # per pair of temperatures, which are put in an order
 _MASK_WORK: Final = 4  # per number and neighbour
 _PASS_WORK: Final = 6  # forward and backward through a weight
 _CONVOLUTION_WORK: Final = 200  # a weight of a convolution is used at many places
@@ -265,18 +285,24 @@ def work(query: Query, classes: int) -> int:
     if isinstance(query, Join):
         return sum(work(part, classes) for part in query.parts)
     own = 0 if inner else sum(_touched(query, block, classes) for block in query.blocks.values())
-    tried = max(len(getattr(query, name, ())) for name in _TEMPERATURES)
+    tried = _tried(query)
     around = sum(2 * work(part, classes) for part in inner[:1])
     return 2 * classes * (1 + tried) * _passes(query) + own + _applied(query) + around
 
 
 def answer_work(query: Query, mechanism: Mechanism, records: int, clients: int) -> int:
-    """Numbers to touch once per answer: cells, their noise or coins, and masks for the neighbours."""
+    """Numbers to touch once per answer: temperatures, cells, their noise or coins, and masks for the neighbours."""
     cells = mechanism.width(query)
+    ordered = sum(_ORDER_WORK * _tried(part) ** 2 for part in _parts(query))
     if mechanism.modulus is None and mechanism.adjacency == "replace-one":
-        return cells * (64 + records // 8)  # two random bits per record and cell
+        return ordered + cells * (64 + records // 8)  # two random bits per record and cell
     noisy = mechanism.adjacency != "none" and not server_reads(mechanism, Pure(0.0))
-    return cells * (16 + (_NOISE_WORK if noisy else 0) + _MASK_WORK * min(clients, 64))
+    return ordered + cells * (16 + (_NOISE_WORK if noisy else 0) + _MASK_WORK * min(clients, 64))
+
+
+def _tried(query: object) -> int:
+    """The number of temperatures that a query tries."""
+    return max(len(getattr(query, name, ())) for name in _TEMPERATURES)
 
 
 def _touched(query: Query, block: Block, classes: int) -> int:

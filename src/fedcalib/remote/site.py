@@ -86,10 +86,11 @@ class Site:
         outline = begin.outline
         entry.update(run=outline.run, queries=[type(query).__name__ for query in outline.queries])
         entry.update(privacy=type(outline.privacy).__name__)
-        spending = self.policy.accept(outline)
+        with fitting():
+            spending = self.policy.accept(outline)
+            for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True):
+                self._rehearse(query, mechanism, outline)
         entry.update(epsilon=None if spending is None else spending.epsilon)
-        for query, mechanism in zip(outline.queries, outline.mechanisms, strict=True):
-            self._rehearse(query, mechanism, outline)
         self._check_records(spending)
         state = self._run_state(outline)
         if not begin.terms:
@@ -106,10 +107,9 @@ class Site:
         """Refuse what takes too much work, and what not even an empty site could answer; no record is looked at."""
         classes = self.federation.schema.classes
         self.policy.accept_work(query, mechanism, classes, outline.cohort.floor)
-        with fitting():
-            for part in (query, query.sufficient):
-                if part.total(self._empty, Secure()).shape != (part.size,):
-                    raise Refusal("query", f"Expected {type(part).__name__} to fit these records, found another size.")
+        for part in (query, query.sufficient):
+            if part.total(self._empty, Secure()).shape != (part.size,):
+                raise Refusal("query", f"Expected {type(part).__name__} to fit these records, found another size.")
 
     @cached_property
     def _empty(self) -> Federation:
@@ -191,10 +191,11 @@ class Site:
         entry.update(run=question.run, step=question.step, attempt=question.attempt)
         entry["queries"] = [type(question.query).__name__]
         state = self._known(question.run)
-        self.policy.accept_query(question.query)
-        fingerprint = state.check(question.step, question.query)
-        mechanism = derived(state.outline)[question.step]
-        self._rehearse(question.query, mechanism, state.outline)
+        with fitting():
+            self.policy.accept_query(question.query)
+            fingerprint = state.check(question.step, question.query)
+            mechanism = derived(state.outline)[question.step]
+            self._rehearse(question.query, mechanism, state.outline)
         if (mechanism.modulus is not None) != bool(question.request):
             raise Refusal("protocol", "Expected masks for exactly those mechanisms that need them, found otherwise.")
         if mechanism.modulus is None:
