@@ -44,7 +44,8 @@ class Registered:
     word
         Its word on the command line, if it has one.
     wire
-        Whether it may be decoded from messages and files.
+        Whether it may be decoded from files, and from messages if it is no method and no part of a mechanism: sites
+        derive mechanisms themselves.
 
     Examples
     --------

@@ -24,7 +24,7 @@ from fedcalib.artifacts.scaling import VectorScaling
 from fedcalib.errors import TooFewClients
 from fedcalib.loop import Outline, Step
 from fedcalib.queries.class_tables import LabelCounts
-from fedcalib.queries.scores import ScoreLeaves
+from fedcalib.queries.scores import PairedBuckets, ScoreLeaves
 from fedcalib.queries.shift import Confidence
 from fedcalib.queries.temperature import TemperatureScores
 from fedcalib.queries.wrapped import Calibrated
@@ -330,13 +330,32 @@ def test_whatever_a_site_keeps_is_private_from_its_first_byte(tmp_path: Path) ->
 
 
 def test_a_failure_while_answering_looks_like_an_empty_site(tmp_path: Path) -> None:
-    """A column that only some data have: whoever lacks it answers as if it held nothing, and logs why."""
-    records = fc.Records.of_logits(np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 3)
-    site = site_of(records, tmp_path)
-    share = ask(site, LabelCounts(2), fc.LocalDP(0.1))
+    """Records without the column that a query needs: the site answers as if it held none, and logs why."""
+    site = site_of(fc.Records.of_scores([0.2, 0.9] * 50, [0, 1] * 50), tmp_path)
+    share = ask(site, PairedBuckets((0.5,), (0.5,), 2), fc.LocalDP(0.1))
     assert isinstance(share, Share)
+    assert share.value.sum() == 0  # nobody reported
     line = site.journal.log.lines()[-1]
-    if line.get("empty"):
-        assert line["outcome"] == "answered"
-        assert line["reason"]
+    assert (line["outcome"], line["empty"]) == ("answered", True)
+    assert "Expected a column 'rival' of scores" in line["reason"]
     assert spent(site) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("privacy", [fc.DistributedDP(0.5), fc.DistributedDP(0.5, 1e-6)], ids=repr)
+def test_under_masks_a_failure_looks_like_an_empty_site_too(privacy: fc.privacy.Privacy, tmp_path: Path) -> None:
+    everybody = places(even(clients=4, records=400), Policy(), tmp_path)
+    query, cohort = PairedBuckets((0.5,), (0.5,), 2), fc.cohort.Cohort(4, 1.0, 4)
+    outline = Outline("run", (query,), privacy, cohort, fc.Everyone())
+    runtime = everybody.runtime()
+    runtime.prepare(outline)
+    step = Step("run", 0, 0, query, outline.mechanisms[0], cohort, fc.Everyone(), fc.Secure())
+    value, _ = outline.mechanisms[0].decode(query, runtime.total(step).value, 4, fc.Secure())
+    assert np.abs(value).max() < 60 / 0.5  # noise alone
+    lines = [line for site in everybody.sites.values() for line in site.journal.log.lines()]
+    assert [line["empty"] for line in lines if line["action"] == "ask"] == [True] * 4
+
+
+def test_an_exact_answer_that_fails_is_refused(tmp_path: Path) -> None:
+    site = site_of(fc.Records.of_scores([0.2, 0.9] * 50, [0, 1] * 50), tmp_path, replace(GENEROUS, most_records=100))
+    assert ask(site, PairedBuckets((0.5,), (0.5,), 2), fc.Open()) == "mechanism"
+    assert isinstance(ask(site, ScoreLeaves(2), fc.Open()), Share)
