@@ -22,7 +22,7 @@ from typing import Any, Final, final
 
 from fedcalib import files, wire
 from fedcalib.accounting.ledger import Ledger
-from fedcalib.accounting.spending import EMPTY_CLIENT, RunCost, Spending
+from fedcalib.accounting.spending import RunCost, Spending
 from fedcalib.errors import BudgetError, LedgerError, WireError
 from fedcalib.loop import Outline
 from fedcalib.query import Query
