@@ -33,6 +33,7 @@ from fedcalib.remote.protocol import (
     EPSILONS,
     MAX_BLOCKS,
     MAX_CELLS,
+    MAX_DENSE,
     MAX_FLOOR,
     MAX_NETWORK,
     MAX_NOISE,
@@ -149,8 +150,10 @@ class Policy:
 
     def accept_work(self, query: Query, mechanism: Mechanism, classes: int, clients: int) -> None:
         """Refuse a query that could take too long, for as many records as this site may hold."""
-        found = self.most_records * work(query, classes) + answer_work(query, mechanism, self.most_records, clients)
-        if found > self.most_work:
+        each = work(query, classes) * (_REPORT_WORK if _is_local(mechanism) else 1)
+        found = self.most_records * each + answer_work(query, mechanism, self.most_records, clients)
+        dense = _dense(query, classes) if _is_local(mechanism) else 0
+        if found > self.most_work or dense > MAX_DENSE * max(1, self.most_work // MAX_WORK):
             name = type(query).__name__
             raise Refusal("work", f"Expected to touch at most {self.most_work} numbers, found {found} in {name}.")
 
@@ -274,6 +277,7 @@ _SPARSE: Final = {
 _TEMPERATURES: Final = ("inverses", "temperatures")
 _NOISE_WORK: Final = 4000  # drawing one number of noise takes as long as touching so many
 _ORDER_WORK: Final = 60  # per pair of temperatures, which are put in an order
+_REPORT_WORK: Final = 4  # times as much as a sum, where each record's cells are written out
 _MASK_WORK: Final = 4  # per number and neighbour
 _PASS_WORK: Final = 6  # forward and backward through a weight
 _CONVOLUTION_WORK: Final = 200  # a weight of a convolution is used at many places
@@ -281,7 +285,7 @@ _CONVOLUTION_WORK: Final = 200  # a weight of a convolution is used at many plac
 
 def work(query: Query, classes: int) -> int:
     """Numbers that one record makes a site touch, from the public parameters of a query alone."""
-    inner = [part for part in _parts(query) if part is not query and isinstance(part, Query)]
+    inner = _inner(query)
     if isinstance(query, Join):
         return sum(work(part, classes) for part in query.parts)
     own = 0 if inner else sum(_touched(query, block, classes) for block in query.blocks.values())
@@ -294,10 +298,26 @@ def answer_work(query: Query, mechanism: Mechanism, records: int, clients: int) 
     """Numbers to touch once per answer: temperatures, cells, their noise or coins, and masks for the neighbours."""
     cells = mechanism.width(query)
     ordered = sum(_ORDER_WORK * _tried(part) ** 2 for part in _parts(query))
-    if mechanism.modulus is None and mechanism.adjacency == "replace-one":
-        return ordered + cells * (64 + records // 8)  # two random bits per record and cell
+    if _is_local(mechanism):
+        return ordered + cells * (64 + records // 4)  # two random bits per record and cell
     noisy = mechanism.adjacency != "none" and not server_reads(mechanism, Pure(0.0))
     return ordered + cells * (16 + (_NOISE_WORK if noisy else 0) + _MASK_WORK * min(clients, 64))
+
+
+def _is_local(mechanism: Mechanism) -> bool:
+    """Whether single records report, each with all of its cells written out."""
+    return mechanism.modulus is None and mechanism.adjacency == "replace-one"
+
+
+def _dense(query: Query, classes: int) -> int:
+    """The cells of a record that local reports write out, some arrays for many records at a time."""
+    leaves = [part for part in _parts(query) if isinstance(part, Query) and not _inner(part)]
+    return sum(_touched(part, block, classes) for part in leaves for block in part.blocks.values())
+
+
+def _inner(query: Query) -> list[Query]:
+    """The queries inside of a query, outermost first."""
+    return [part for part in _parts(query) if part is not query and isinstance(part, Query)]
 
 
 def _tried(query: object) -> int:

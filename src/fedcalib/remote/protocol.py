@@ -49,6 +49,7 @@ CLIPS: Final = (1e-9, 1e9)  # to which clients' sums are clipped
 MAX_NETWORK: Final = 1 << 20  # the product of a network's sizes: at most some 100 MiB of weights
 MAX_NOISE: Final = 2.0**48  # grid steps, and their inverse: noise and sums stay far from the ends of 64-bit numbers
 MAX_CELLS: Final = 1 << 21  # numbers in an answer: 2^20 scores by label
+MAX_DENSE: Final = 1 << 8  # cells that a local report writes out per record: half a gibibyte for 2^15 records at a time
 MAX_WORK: Final = 1 << 28  # numbers to touch in one answer, about two seconds; see `policy.work`
 MAX_INTEGERS: Final = {  # by the name of the field, where the usual 2^20 is too large or too small
     "seed": 1 << 64,  # any seed is as good as another
