@@ -17,7 +17,7 @@ import fedcalib as fc
 from fedcalib import metrics
 
 SOURCES, SAMPLES, TRIALS = 12, 8, 6
-LOUD = 1e9  # an epsilon that leaves no noise to speak of
+LOUD = 1e6  # an epsilon that leaves no noise to speak of
 
 GOLDEN = (5**0.5 - 1) / 2
 

@@ -54,7 +54,7 @@ def test_the_document_and_the_files_under_every_model(shell: Shell, scores: Path
 def test_noise_for_colluding_clients(shell: Shell, scores: Path) -> None:
     said = shell(
         *("calibrate", scores, "--method", "fed-bin", "--privacy", "distributed", "--epsilon", "8", "--colluding", "1"),
-        *("--out", "out", "--format", "json", "--seed", "1", "--holdout", "0"),
+        *("--out", "out", "--format", "json", "--simulate-seed", "1", "--holdout", "0"),
     )
     assert said.code == 0, said.err
     told = said.json["privacy"]["statement"]

@@ -68,8 +68,7 @@ def test_client_level_adjacency_is_called_by_its_name(
     assert (declared.unit, declared.adjacency) == ("client", "replace by an empty client")
     assert "replace by an empty client; the number of clients is public" in declared.statement
     assert "add/remove" not in declared.statement
-    one = privacy.mechanism(plan.queries[0], plan, cohort, who)
-    spending = GENEROUS.accept(Outline("run", plan.queries, (one,), cohort, who))
+    spending = GENEROUS.accept(Outline("run", plan.queries, privacy, cohort, who))
     assert spending is not None and spending.adjacency == declared.adjacency
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fedcalib as fc
 from fedcalib import registry
@@ -18,6 +18,7 @@ from fedcalib.remote.site import Site
 from fedcalib.remote.sites import Transport
 from fedcalib.secagg import Directory, SigningIdentity
 
+T = TypeVar("T")
 GENEROUS = Policy(
     privacy_models=registry.names("privacy"),
     epsilon_a_query=1e6,
@@ -28,6 +29,14 @@ GENEROUS = Policy(
     most_work=1 << 60,
 )
 EXACT = Policy(privacy_models=(*Policy().privacy_models, "SecAgg"))  # the default, and sums under masks
+
+
+def unchecked(kind: type[T], *values: object) -> T:
+    """A value that its class would refuse to make, as a hostile server writes it; other fields have their defaults."""
+    made = object.__new__(kind)
+    for index, one in enumerate(fields(kind)):  # type: ignore[arg-type]
+        object.__setattr__(made, one.name, values[index] if index < len(values) else one.default)
+    return made
 
 
 def names(count: int) -> list[str]:

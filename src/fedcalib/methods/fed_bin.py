@@ -55,7 +55,8 @@ class FedBin(Method[Calibrator]):
 
     def __post_init__(self) -> None:
         if self.bins < 1 or self.rounds < 1 or not self.smoothing >= 0:
-            raise InputError(f"Expected bins and rounds above 0 and smoothing of at least 0, found {self}.")
+            found = f"{self.bins}, {self.rounds} and {self.smoothing}"
+            raise InputError(f"Expected bins and rounds of at least 1 and smoothing of at least 0, found {found}.")
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         counts = yield from label_histograms(schema, self.bins, self.rounds, self.clip)
