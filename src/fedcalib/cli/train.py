@@ -10,6 +10,7 @@ from typer import Argument, Option
 from fedcalib.cli import options
 from fedcalib.cli.options import panel, participation, privacy_model, session
 from fedcalib.cli.voice import Voice
+from fedcalib.federation import Federation
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import SGD, LocalTraining
 from fedcalib.workflows import documents
@@ -55,8 +56,9 @@ def train(
     documents.check_folder(out, NAMES)
     local = LocalTraining(epochs, 64, SGD(rate), proximal=proximal)
     told = [str(source.resolve()), data, network_, rounds, epochs, rate, proximal, update_clip, repair, clients, beta]
+    loaded = dataset(source, data)
     done = Training(
-        deal=lambda chance: dealt(dataset(source, data), clients, beta, chance),
+        deal=lambda chance: dealt(loaded, clients, beta, chance),
         method=lambda records: FedAvg(network(network_, records), rounds, local, clip=update_clip),
         privacy=privacy_model(privacy, epsilon, delta, clip),
         participation=participation(participation_, rounds),
@@ -64,7 +66,7 @@ def train(
         holdout=holdout,
         session=session(seed, state_, ledger, account, voice),
         settings={"told": [*told, holdout, privacy, epsilon, delta, clip, participation_]},
-        data=(Data((source,)),) if source.is_file() else (),
+        data=(Data(Federation.of([loaded.records()])),),  # what was read, whichever files it was in
     ).run()
     written = done.save(out)
     document = {**done.to_json(), "files": written}

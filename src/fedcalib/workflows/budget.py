@@ -75,6 +75,17 @@ def as_simulation(spent: Spending) -> Spending:
     return replace(spent, simulation=True, statement=f"{_MARK}{spent.statement}")
 
 
+def with_repeats(total: Spending, repeats: float) -> Spending:
+    """A total with what queries cost that were sent again; a ledger debits each of these when it is sent."""
+    if total.epsilon is None or not repeats > 0:
+        return total
+    epsilon = total.epsilon + repeats
+    note = "Queries were sent again because no answer had arrived; every query that is sent counts as spent, so the "
+    return replace(
+        total, epsilon=epsilon, statement=f"{total.statement} {note}total that was debited is epsilon = {epsilon:.6g}."
+    )
+
+
 def _statement(calibration: Spending, epsilon: float, delta: float, parallel: bool) -> str:
     total = f"epsilon = {epsilon:.6g}" + (f", delta = {delta:.6g}" if delta else "")
     why = (

@@ -13,7 +13,7 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import Fitted, MetricsReport
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.data.reading import wording
-from fedcalib.errors import InputError, RefusedError
+from fedcalib.errors import BudgetError, InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.files import save_text
 from fedcalib.loop import Result, Runtime
@@ -36,7 +36,7 @@ from fedcalib.workflows.session import Conductor, Data, Options, Phase, Workflow
 NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _HIDDEN = "Single sites are left out: the model hides them."
 _UNMEASURED = "Before and after were not measured: "
-Measures: TypeAlias = tuple[Result[MetricsReport], ...]  # before and after, or none
+Measures: TypeAlias = tuple[Result[MetricsReport], ...]  # before and after, before alone, or none
 
 
 @final
@@ -206,9 +206,9 @@ class Calibration:
             conductor.pay(phases.total)
             # where nothing can be measured, nothing needs to be held out
             fitted = conductor.run(phases.fit, InProcess(split.fitted if phases.measures else split.all))
-            measured = self._measured(conductor, phases, split.held, fitted.artifact)
+            measured, missed = self._measured(conductor, phases, split.held, fitted.artifact)
             conductor.tell()
-        return self._result(split, phases, fitted, measured, conductor.replayed)
+        return self._result(split, replace(phases, warnings=(*phases.warnings, *missed)), fitted, measured, conductor)
 
     def _at_sites(self, schema: Schema) -> Phase[Fitted]:
         """Fit and measure in one conversation: sites at a distance hold no records out by a server's coin."""
@@ -266,33 +266,37 @@ class Calibration:
 
     def _measured(
         self, conductor: Conductor, phases: Phases, held: Federation | None, calibrator: Calibrator
-    ) -> Measures:
+    ) -> tuple[Measures, tuple[str, ...]]:
+        """Measure before and after; a measurement that cannot be paid again leaves the calibrator as it is."""
         if held is None or not phases.measures:
-            return ()
-        before, after = phases.measures
+            return (), ()
         calibrated = replace(held, records=calibrator.over(held.records))
-        return conductor.run(before, InProcess(held)), conductor.run(after, InProcess(calibrated))
+        found: list[Result[MetricsReport]] = []
+        try:
+            for phase, records in zip(phases.measures, (held, calibrated), strict=True):
+                found.append(conductor.run(phase, InProcess(records)))
+        except BudgetError as error:
+            return tuple(found), (f"{'After was' if found else 'Before and after were'} not measured: {error}",)
+        return tuple(found), ()
 
     def _result(
-        self, split: Split, phases: Phases, fitted: Result[Calibrator], measured: Measures, replayed: bool
+        self, split: Split, phases: Phases, fitted: Result[Calibrator], measured: Measures, conductor: Conductor
     ) -> CalibrationResult:
-        # what was spent in the end, queries that had to be sent again included
-        spent = together(fitted.privacy, [result.privacy for result in measured], phases.parallel)
-        before, after = (result.artifact for result in measured) if measured else (None, None)
+        before, after = (*(result.artifact for result in measured), None, None)[:2]
         missing = documents.missing(split.all.schema.classes, *(result.artifact for result in measured))
         return CalibrationResult(
             method=self.method,
             calibrator=fitted.artifact,
             before=before,
             after=after,
-            privacy=for_units(spent, self.data.columns.unit),
+            privacy=for_units(conductor.stated(phases.total), self.data.columns.unit),
             private=self.privacy.private,
             counts=documents.counts(split.all, self.privacy),
             sites=site_rows(split.held if measured else None, fitted.artifact, self.privacy),
             phases=phases.all,
             left_out=split.warnings,
             remarks=(*phases.warnings, *missing),
-            replayed=replayed,
+            replayed=conductor.replayed,
             provenance=self._provenance,
         )
 

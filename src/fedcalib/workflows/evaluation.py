@@ -170,13 +170,17 @@ class Evaluation:
                 raise InputError("Expected records at hand to apply a calibrator to, found a runtime of sites.")
             source, left_out = self._source(conductor)
             phase = self._phase(source.schema)
-            conductor.pay(phase.spending)
-            found = self._measure(phase, source, conductor)
+            alone = self._alone(phase, source)
+            conductor.pay((alone or phase).spending)
+            found = self._measure(phase, alone, source, conductor)
             conductor.tell()
-        return self._result(found, source, left_out, conductor.replayed)
+        spent = conductor.stated((alone or phase).spending)
+        return self._result(found, spent, source, left_out, conductor.replayed)
 
-    def _result(self, found: _Found, source: _Source, left_out: tuple[str, ...], replayed: bool) -> EvaluationResult:
-        artifact, spent, sites = found
+    def _result(
+        self, found: _Found, spent: Spending, source: _Source, left_out: tuple[str, ...], replayed: bool
+    ) -> EvaluationResult:
+        artifact, sites = found
         metrics, curves, own = _parts(artifact)
         missing = documents.missing(source.schema.classes, metrics)
         return EvaluationResult(
@@ -219,27 +223,29 @@ class Evaluation:
         method = methods[0] if len(methods) == 1 else Together(methods)
         return Phase.of("evaluation", method, self.privacy, self.participation, schema)
 
-    def _apart(self, phase: Phase[Any], federation: Federation, conductor: Conductor) -> _Found:
-        """Ask site by site."""
-        alone = self._phase(Schema(federation.schema.classes, 1))
+    def _alone(self, phase: Phase[Any], source: _Source) -> Phase[Any] | None:
+        """What a single site is asked where sites are asked one by one; None where all are asked at once."""
+        apart = isinstance(source, Federation) and _visible(phase)
+        return self._phase(Schema(source.schema.classes, 1)) if apart else None
+
+    def _apart(self, phase: Phase[Any], alone: Phase[Any], federation: Federation, conductor: Conductor) -> _Found:
+        """Ask site by site; a record pays for its own site, so all of them cost what one does."""
         results = [
             conductor.run(replace(alone, name=f"{phase.name}-{index}"), InProcess(Federation.of([records])))
             for index, records in enumerate(federation.clients())
         ]
         sites = tuple(_shown(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results))
-        # a record pays for its own site, so the largest epsilon counts
-        spent = max((result.privacy for result in results), key=lambda one: one.epsilon or 0.0)
-        return _together(phase.agreed, results), spent, sites
+        return _together(phase.agreed, results), sites
 
-    def _measure(self, phase: Phase[Any], source: _Source, conductor: Conductor) -> _Found:
+    def _measure(self, phase: Phase[Any], alone: Phase[Any] | None, source: _Source, conductor: Conductor) -> _Found:
         """Ask all sites at once, unless they can be seen; where nothing is hidden, look at each site at hand too."""
-        if isinstance(source, Federation) and _visible(phase):
-            return self._apart(phase, source, conductor)
+        if alone is not None and isinstance(source, Federation):
+            return self._apart(phase, alone, source, conductor)
         result = conductor.run(phase, source if isinstance(source, Runtime) else InProcess(source))
         if isinstance(source, Runtime) or not isinstance(self.privacy, Open):
-            return result.artifact, result.privacy, None
+            return result.artifact, None
         with self.session.notices.progress("sites") as at:
-            return result.artifact, result.privacy, exact_sites(source, at)
+            return result.artifact, exact_sites(source, at)
 
     def _unseen(self, sites: tuple[SiteMetrics, ...] | None) -> list[str]:
         """Which sites are not shown, and why."""
@@ -254,7 +260,7 @@ class Evaluation:
 
 
 _Source = Federation | Runtime
-_Found = tuple[Any, Spending, tuple[SiteMetrics, ...] | None]
+_Found = tuple[Any, tuple[SiteMetrics, ...] | None]
 
 
 def _visible(phase: Phase[Any]) -> bool:

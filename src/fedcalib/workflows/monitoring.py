@@ -357,7 +357,8 @@ class Monitoring:
         with self.session.opened("monitor", self._settings, self.data) as conductor:
             windows = self._windows(conductor)
             first = self._first(windows)
-            conductor.pay(together([first.spending] * len(windows.records)))
+            total = together([first.spending] * len(windows.records))
+            conductor.pay(total)
 
             def ask(label: str, method: ReviewWindow) -> Result[Review]:
                 # a window that serves what the first one does is planned as the first one
@@ -367,7 +368,7 @@ class Monitoring:
 
             found = self._monitor(windows.schema).watch(list(windows.records), ask)
             conductor.tell()
-        spent = for_units(found.spending, self.data.columns.unit)
+        spent = for_units(conductor.stated(total), self.data.columns.unit)
         return MonitorResult(
             timeline=replace(found, spending=spent),
             by=self.by,

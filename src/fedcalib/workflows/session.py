@@ -21,16 +21,18 @@ import numpy as np
 
 from fedcalib import files
 from fedcalib.accounting.spending import Spending
-from fedcalib.cohort import Participation
+from fedcalib.cohort import MIN_CLIENTS, Participation
 from fedcalib.data import Columns, Reading, expand, read_checked, read_frame
-from fedcalib.errors import InputError, TranscriptError
+from fedcalib.data.tables import FrameTable
+from fedcalib.errors import BudgetError, InputError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
 from fedcalib.method import Method
 from fedcalib.privacy import Privacy
 from fedcalib.randomness import Randomness, Secure, Simulated
 from fedcalib.records import Schema
-from fedcalib.workflows.budget import as_simulation
+from fedcalib.runtimes import InProcess
+from fedcalib.workflows.budget import as_simulation, with_repeats
 
 _BUSY: Final = "Expected this command to run once at a time, found it running already; wait for it."
 
@@ -167,14 +169,37 @@ class Data:
         """What names the records and the meaning of their columns."""
         if self.files:
             return [asdict(self.columns), [[path.name, _digest(path)] for path in self.files]]
-        if isinstance(self.source, Runtime):
+        if isinstance(self.source, InProcess):
+            return [_content(self.source.federation)]
+        if isinstance(self.source, Runtime):  # its sites know their records, and answer nothing twice
             return [asdict(self.source.schema)]
-        federation = self.source if isinstance(self.source, Federation) else self.reading(0, _unseen).federation
-        records = federation.records
-        scores = records.logits if records.are_logits else records.probs
-        arrays = [federation.offsets, records.labels, scores, *records.extra.values()]
-        content = sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
-        return [asdict(self.columns), content]
+        if isinstance(self.source, Federation):
+            return [_content(self.source)]
+        return [asdict(self.columns), _frame_content(self.source, self.columns)]
+
+
+def _content(federation: Federation) -> str:
+    """The hash of everything that a federation holds: names, owners, labels, scores, units and further columns."""
+    records = federation.records
+    named = {"offsets": federation.offsets, "labels": records.labels, "scores": records.given, "unit": records.unit}
+    digest = sha256(repr((federation.names, records.are_logits)).encode())
+    for name, column in {**named, **records.extra}.items():
+        array = np.ascontiguousarray([] if column is None else column)
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+    return digest.hexdigest()
+
+
+def _frame_content(frame: Any, columns: Columns) -> str:
+    """The hash of a frame's rows in the columns that are read: of all rows, whichever one of a unit is kept."""
+    import pyarrow as pa
+
+    table = FrameTable.of(frame)
+    read = table.frame.select(list(columns.layout(table.names, table.file).needed)).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, read.schema.remove_metadata()) as stream:
+        stream.write_table(read.replace_schema_metadata())
+    return sha256(sink.getvalue()).hexdigest()
 
 
 @final
@@ -263,7 +288,7 @@ class Phase(Generic[T]):
         cls, name: str, method: Method[T], privacy: Privacy, participation: Participation, schema: Schema
     ) -> Phase[T]:
         """Plan every query and find a mechanism for it, or be refused, without asking anybody."""
-        return cls(name, Agreement.of(method, privacy, participation, schema))
+        return cls(name, _answerable(Agreement.of(method, privacy, participation, schema)))
 
     @property
     def spending(self) -> Spending:
@@ -279,6 +304,18 @@ class Phase(Generic[T]):
         return {"phase": self.name, **self.agreed.to_json()}
 
 
+def _answerable(agreed: Agreement[T]) -> Agreement[T]:
+    """Refuse what a runtime would refuse later for public reasons: too few clients, or too few cohorts."""
+    agreed.participation.members(1, len(agreed.plan.queries) - 1, "")
+    hidden = any(mechanism.modulus is not None for mechanism in agreed.mechanisms)
+    if hidden and agreed.cohort.expected < MIN_CLIENTS:
+        raise TooFewClients(
+            f"Expected at least {MIN_CLIENTS} clients in a sum that hides them, found {agreed.cohort.expected:.4g}; "
+            "nothing was read. Add clients, or choose a privacy model in which each client protects itself."
+        )
+    return agreed
+
+
 @final
 @dataclass
 class Conductor:
@@ -288,6 +325,8 @@ class Conductor:
     state: State
     asked: int = 0
     recalled: int = 0
+    paid: float = 0.0  # epsilon of all phases, with each query sent once
+    repeats: float = 0.0  # epsilon of queries that were sent again, in this run of the command or an earlier one
 
     def read(self, data: Data, private: bool) -> tuple[Federation, tuple[str, ...]]:
         """Read records; what was left out goes to the notices, and into the result where counts may be told."""
@@ -305,14 +344,28 @@ class Conductor:
     def pay(self, total: Spending) -> None:
         """Debit what all phases spend together; a run that is resumed or replayed has paid already."""
         if total.epsilon is not None:
+            self.paid = total.epsilon
             # the secret makes the name: a command whose state was lost asks anew, so it has to pay anew
             name = sha256(f"{self.state.name}/{self.state.secret}".encode()).hexdigest()[:32]
             self._debit("command", name, total, 0)
 
     def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
         """Pay for queries that are sent again; their first sending is in the total."""
-        if attempt:
+        if not attempt:
+            return
+        try:
             self._debit("asked again", run, spending, attempt)
+        except BudgetError as error:
+            raise BudgetError(
+                f"Expected account '{account}' to hold epsilon = {spending.epsilon:.6g} more: a query was sent earlier "
+                "and its answer did not arrive, so sending it again is paid again; found too little left. This is a "
+                f"resumption: epsilon = {self.paid:.6g} is paid, and {self.recalled} answers were released before. "
+                "They are kept, and nothing new was released. Raise the limit by that much to finish."
+            ) from error
+
+    def stated(self, total: Spending) -> Spending:
+        """What was debited for phases that were paid as `total`, queries that were sent again included."""
+        return with_repeats(self.session.marked(total), self.repeats)
 
     def _debit(self, what: str, run: str, spending: Spending, attempt: int) -> None:
         if self.session.ledger is not None:
@@ -323,7 +376,7 @@ class Conductor:
     def run(self, phase: Phase[T], runtime: Runtime, randomness: Randomness | None = None) -> Result[T]:
         """Run one phase, recalling whatever was answered before."""
         with self.session.notices.progress(phase.name) as at:
-            return conduct(
+            result = conduct(
                 phase.agreed,
                 runtime,
                 randomness=randomness or self.randomness(phase.name),
@@ -332,6 +385,8 @@ class Conductor:
                 account=self.session.account,
                 watch=self._watch(at),
             )
+        self.repeats += (result.privacy.epsilon or 0.0) - (phase.spending.epsilon or 0.0)
+        return result
 
     def _watch(self, show: At) -> Callable[[Progress], None]:
         def watch(progress: Progress) -> None:
