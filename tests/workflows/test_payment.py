@@ -181,6 +181,13 @@ def test_methods_that_are_measured_are_compared(tmp_path: Path) -> None:
     assert debited(tmp_path) == pytest.approx(LIMIT)
 
 
+def test_windows_that_were_measured_are_given(tmp_path: Path) -> None:
+    done = limited(tmp_path, "monitor", 2)
+    assert [window.label for window in done.windows] == ["week 1", "week 2"]
+    assert any("From week 3 on" in text and "resumption" in text for text in done.warnings)
+    assert debited(tmp_path) == pytest.approx(LIMIT)
+
+
 def test_a_network_that_is_trained_is_given(tmp_path: Path) -> None:
     done = limited(tmp_path, "train", 2)
     assert done.head is None

@@ -210,8 +210,9 @@ class MethodComparison:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        parts = {"privacy": self.privacy, "participation": self.participation, **self.methods}
-        return {**{name: wire.encode(part) for name, part in parts.items()}, "holdout": repr(self.holdout)}
+        methods = {name: wire.encode(method) for name, method in self.methods.items()}
+        how = [wire.encode(self.privacy), wire.encode(self.participation), repr(self.holdout)]
+        return {"methods": methods, "how": how}
 
     def _split(self, federation: Federation, seed: int, repeat: int) -> HeldOut:
         fitted, held = self.holdout.part(federation, seed + repeat)

@@ -14,7 +14,7 @@ from fedcalib import wire
 from fedcalib.artifacts.calibrator import Calibrator, Identity
 from fedcalib.artifacts.evaluation import Review
 from fedcalib.cohort import Everyone
-from fedcalib.errors import InputError
+from fedcalib.errors import BudgetError, InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
@@ -33,7 +33,7 @@ from fedcalib.report.values import TimePoint
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units, scaled
-from fedcalib.workflows.drift import Monitor, Timeline, Window, mixed, together
+from fedcalib.workflows.drift import Ask, Monitor, Timeline, Window, mixed, together
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES: Final = ("calibrator.json", "result.json", "report.html")
@@ -277,6 +277,23 @@ class MonitorResult:
         return documents.write_all(folder, contents)
 
 
+def _watched(monitor: Monitor, labels: list[str], ask: Ask) -> tuple[Timeline, tuple[str, ...]]:
+    """Measure window after window; where one cannot be paid again, the windows before it are given."""
+    reached: list[str] = []
+
+    def noted(label: str, method: ReviewWindow) -> Result[Review]:
+        reached.append(label)
+        return ask(label, method)
+
+    try:
+        return monitor.watch(labels, noted), ()
+    except BudgetError as error:
+        if len(reached) < 2:
+            raise
+        before = monitor.watch(reached[:-1], ask)  # from the transcripts
+        return before, (f"From {reached[-1]} on, nothing was measured: {error}",)
+
+
 def _shown() -> list[Metric]:
     """The metrics over time, errors first."""
     return sorted(shown_in("timeline"), key=lambda metric: metric.direction == "higher")
@@ -366,7 +383,7 @@ class Monitoring:
                 phase = replace(known, name=label.replace(" ", "-"))
                 return conductor.run(phase, InProcess(windows.records[label]))
 
-            found = self._monitor(windows.schema).watch(list(windows.records), ask)
+            found, missed = _watched(self._monitor(windows.schema), list(windows.records), ask)
             conductor.tell()
         spent = for_units(conductor.stated(total), self.data.columns.unit)
         return MonitorResult(
@@ -376,7 +393,7 @@ class Monitoring:
             first_days=windows.first_days,
             recalibrate=self.recalibrate,
             private=self.privacy.private,
-            warnings=windows.warnings,
+            warnings=(*windows.warnings, *missed),
             replayed=conductor.replayed,
             provenance=self._provenance,
         )

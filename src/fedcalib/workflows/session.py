@@ -326,7 +326,7 @@ class Conductor:
     asked: int = 0
     recalled: int = 0
     paid: float = 0.0  # epsilon of all phases, with each query sent once
-    repeats: float = 0.0  # epsilon of queries that were sent again, in this run of the command or an earlier one
+    repeats: dict[str, float] = field(default_factory=dict)  # by phase: epsilon of queries that were ever sent again
 
     def read(self, data: Data, private: bool) -> tuple[Federation, tuple[str, ...]]:
         """Read records; what was left out goes to the notices, and into the result where counts may be told."""
@@ -365,7 +365,7 @@ class Conductor:
 
     def stated(self, total: Spending) -> Spending:
         """What was debited for phases that were paid as `total`, queries that were sent again included."""
-        return with_repeats(self.session.marked(total), self.repeats)
+        return with_repeats(self.session.marked(total), sum(self.repeats.values()))
 
     def _debit(self, what: str, run: str, spending: Spending, attempt: int) -> None:
         if self.session.ledger is not None:
@@ -385,7 +385,7 @@ class Conductor:
                 account=self.session.account,
                 watch=self._watch(at),
             )
-        self.repeats += (result.privacy.epsilon or 0.0) - (phase.spending.epsilon or 0.0)
+        self.repeats[phase.name] = (result.privacy.epsilon or 0.0) - (phase.spending.epsilon or 0.0)
         return result
 
     def _watch(self, show: At) -> Callable[[Progress], None]:
