@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from fedcalib.accounting.spending import Spending
+from fedcalib.errors import InputError
 from fedcalib.privacy import Privacy
 
 
@@ -66,6 +67,24 @@ def for_units(spent: Spending, column: str | None) -> Spending:
         return spent
     kept = f" One record of each '{column}' was kept at each site, so it holds for each '{column}' at each site."
     return replace(spent, statement=spent.statement + kept)
+
+
+def smallest_count(privacy: Privacy, min_count: int) -> int | None:
+    """The smallest count that published tables may show, apart from 0; None where noise protects, or if it is 1."""
+    if min_count < 1:
+        raise InputError(f"Expected a min_count of at least 1, found {min_count}.")
+    return None if privacy.private or min_count == 1 else min_count
+
+
+def as_published(spent: Spending, numbers: int, min_count: int | None) -> Spending:
+    """State what the server saw of exact counts, where published tables show less of them."""
+    if min_count is None:
+        return spent
+    told = (
+        f" Published tables and figures show no count from 1 to {min_count - 1}: neighbouring cells are merged until "
+        f"none is left, after all metrics are computed. The server itself saw {numbers} exact sums, before any merging."
+    )
+    return replace(spent, statement=spent.statement + told)
 
 
 def as_simulation(spent: Spending) -> Spending:

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Unpack, final
 
+import numpy as np
+
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
@@ -33,8 +35,9 @@ from fedcalib.query import Answer, Query
 from fedcalib.records import Schema
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
+from fedcalib.types import Ints
 from fedcalib.workflows import documents
-from fedcalib.workflows.budget import for_units
+from fedcalib.workflows.budget import as_published, for_units, smallest_count
 from fedcalib.workflows.reports import CURVE_FILES, curve_files
 from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -60,14 +63,24 @@ class SiteMetrics:
 def exact_sites(federation: Federation, at: At | None = None) -> tuple[SiteMetrics, ...]:
     """Measure each site exactly, for a privacy model that hides nothing."""
     agreed = Agreement.of(FederatedMetrics(), Open(), Everyone(), Schema(federation.schema.classes, 1))
-    found = []
+    found, fewest = [], _fewest(federation.sizes)
     for index, records in enumerate(federation.clients()):
-        shown = len(records) >= MIN_RECORDS
+        shown = len(records) >= fewest
         report = conduct(agreed, InProcess(Federation.of([records]))).artifact if shown else None
         found.append(SiteMetrics(federation.name(index), len(records) if shown else None, report))
         if at is not None:
             at(index + 1, len(federation))
     return tuple(found)
+
+
+def _fewest(sizes: Ints) -> int:
+    """The records of the smallest site that is shown.
+
+    Sites with fewer than the minimum are withheld. If all of these together have fewer, the total less the sites that
+    are shown would tell how many, so the next larger site is withheld as well.
+    """
+    small, others = sizes[sizes < MIN_RECORDS], np.unique(sizes[sizes >= MIN_RECORDS])
+    return int(others[0]) + 1 if 0 < small.sum() < MIN_RECORDS and len(others) else MIN_RECORDS
 
 
 def site_rows(held: Federation | None, calibrator: Calibrator, privacy: Privacy) -> tuple[SiteRow, ...]:
@@ -100,6 +113,7 @@ class EvaluationResult:
     left_out: tuple[str, ...]  # what is said about records that were left out
     remarks: tuple[str, ...]  # what is said about metrics and sites that are not shown
     replayed: bool
+    min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -117,6 +131,7 @@ class EvaluationResult:
             "per_client": None if self.per_client is None else self.per_client.to_json(),
             "warnings": list(self.warnings),
             "replayed": self.replayed,
+            **documents.minimum(self.min_count),
         }
         if self.curves is not None:
             document["curves"] = {"figures": self.curves.to_json(), "warnings": list(self.curves.warnings)}
@@ -155,6 +170,10 @@ class Evaluation:
     curves: bool = False  # a binary classifier's curves as well, within the same budget
     per_client: bool = False  # the usual client's own error as well, within the same budget
     session: WorkflowSession = field(default_factory=WorkflowSession)
+    min_count: int = MIN_RECORDS  # the smallest count that published tables of exact models show, apart from 0
+
+    def __post_init__(self) -> None:
+        smallest_count(self.privacy, self.min_count)
 
     def dry_run(self) -> documents.DryRun:
         """What would be asked and what it would cost; nothing is asked."""
@@ -174,7 +193,8 @@ class Evaluation:
             conductor.pay((alone or phase).spending)
             found = self._measure(phase, alone, source, conductor)
             conductor.tell()
-        spent = conductor.stated((alone or phase).spending)
+        smallest = smallest_count(self.privacy, self.min_count)
+        spent = as_published(conductor.stated((alone or phase).spending), phase.agreed.numbers, smallest)
         return self._result(found, spent, source, left_out, conductor.replayed)
 
     def _result(
@@ -193,6 +213,7 @@ class Evaluation:
             left_out=left_out,
             remarks=(*missing, *self._unseen(sites), *(() if own is None else own.warnings)),
             replayed=replayed,
+            min_count=smallest_count(self.privacy, self.min_count),
         )
 
     @property
@@ -256,7 +277,7 @@ class Evaluation:
             return []
         if self.privacy.private:
             return [f"Some sites are not shown: {_FEW} as far as the noise tells."]
-        return [f"{hidden} of {len(sites)} sites are not shown: {_FEW}."]
+        return [f"{hidden} of {len(sites)} sites are not shown: {_FEW}, or needed to hide such a site."]
 
 
 _Source = Federation | Runtime
@@ -314,6 +335,7 @@ def evaluate(
     participation: Participation | None = None,
     curves: bool = False,
     per_client: bool = False,
+    min_count: int = MIN_RECORDS,
     **options: Unpack[Options],
 ) -> EvaluationResult:
     """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
@@ -335,6 +357,8 @@ def evaluate(
         Of a binary classifier, release ROC, precision-recall and reliability curves too, within the same budget.
     per_client
         Measure how badly calibrated the usual client is too, within the same budget.
+    min_count
+        The smallest count of records, apart from 0, that published tables and figures of an exact model show.
     **options
         Columns, seed, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
@@ -368,4 +392,5 @@ def evaluate(
     """
     source, session = opening(data, **options)
     who = participation or Everyone()
-    return Evaluation(source, privacy or Open(), who, calibrator, curves, per_client, session).run()
+    model = privacy or Open()
+    return Evaluation(source, model, who, calibrator, curves, per_client, session, min_count).run()

@@ -21,8 +21,9 @@ import numpy as np
 
 from fedcalib import files
 from fedcalib.accounting.spending import Spending
-from fedcalib.cohort import MIN_CLIENTS, Participation
+from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, Participation
 from fedcalib.data import Columns, Reading, expand, read_checked, read_frame
+from fedcalib.data.reading import Rejected
 from fedcalib.data.tables import FrameTable
 from fedcalib.errors import BudgetError, InputError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
@@ -316,6 +317,13 @@ def _answerable(agreed: Agreement[T]) -> Agreement[T]:
     return agreed
 
 
+def _few_or_many(rejected: Rejected) -> str:
+    """What a result says about records that were left out; a small number of them is as telling as a small cell."""
+    if rejected.count >= MIN_RECORDS:
+        return str(rejected)
+    return f"Fewer than {MIN_RECORDS} records were left out because a number is missing, NaN or infinite."
+
+
 @final
 @dataclass
 class Conductor:
@@ -336,9 +344,9 @@ class Conductor:
             raise InputError("Expected records at hand for this, found a runtime, whose sites keep theirs.")
         with self.session.notices.progress("reading rows") as at:
             reading = data.reading(self.state.derived("unit"), at)
-        left_out = tuple(str(rejected) for rejected in reading.rejected)
-        for text in left_out:
-            self.session.notices.warn(text)
+        for rejected in reading.rejected:
+            self.session.notices.warn(str(rejected))
+        left_out = tuple(dict.fromkeys(map(_few_or_many, reading.rejected)))
         return reading.federation, () if private else left_out
 
     def pay(self, total: Spending) -> None:
