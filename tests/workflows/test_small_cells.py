@@ -23,7 +23,7 @@ from fedcalib.errors import InputError, RefusedError
 from fedcalib.metrics.binning import merged_cells, small_cells
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import Reliability
-from fedcalib.workflows import calibrate, evaluate
+from fedcalib.workflows import calibrate, evaluate, monitor
 from tests.cli.conftest import Shell, home, shell  # noqa: F401 - fixtures
 
 COUNTS = arrays.arrays(np.int64, st.tuples(st.integers(1, 3), st.integers(1, 30)), elements=st.integers(0, 25))
@@ -164,6 +164,23 @@ def test_a_small_site_cannot_be_computed_from_the_others() -> None:
     owner = np.repeat(["a", "b", "c", "d"], [300, 200, 193, 7])
     sites = evaluate(fc.Federation.by_site(records, owner)).sites
     assert [site.records for site in sites] == [300, 200, None, None]
+
+
+@pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.Open(), fc.DistributedDP(5.0)], ids=repr)
+def test_a_window_with_few_records_is_withheld(privacy: fc.privacy.Privacy) -> None:
+    data = federation()
+    day = np.where(np.arange(700) < 6, 14, np.arange(700) % 14)  # six records in the third week
+    frame = {"site": data.owner, "score": data.records.score, "label": data.records.labels, "day": day}
+    done = monitor(frame, privacy, site="site")
+    last = done.to_json()["windows"][2]
+    hidden = not privacy.private  # under an epsilon nothing depends on how many records a window has
+    assert any("week 3 is withheld: fewer than 11 records" in text for text in done.warnings) == hidden
+    if hidden:
+        assert set(last["metrics"].values()) == {None}
+        assert last["signals"] == {}
+        assert set(last["estimated_accuracy"].values()) == {None}
+        assert "week 3" in done.page().decode()
+    assert done.to_json()["windows"][1]["metrics"]["accuracy"] is not None
 
 
 def written(folder: Path) -> Iterator[tuple[str, Any]]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedcalib import wire
 from fedcalib.artifacts.calibrator import Calibrator, Identity
-from fedcalib.artifacts.evaluation import Review
-from fedcalib.cohort import Everyone
+from fedcalib.artifacts.evaluation import MetricsReport, Review
+from fedcalib.cohort import MIN_RECORDS, Everyone
 from fedcalib.errors import BudgetError, InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
@@ -21,7 +21,8 @@ from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.methods.domain_shift import AccT
 from fedcalib.methods.platt import PlattScaling
-from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.intervals import UNKNOWN, Measured
+from fedcalib.metrics.reliability import Reliability
 from fedcalib.metrics.table import ACCURACY, ECE, Metric, shown_in
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
@@ -31,6 +32,7 @@ from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import timeline
 from fedcalib.report.values import TimePoint
 from fedcalib.runtimes import InProcess
+from fedcalib.transcript import Transcript
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units, scaled
 from fedcalib.workflows.drift import Ask, Monitor, Timeline, Window, mixed, together
@@ -294,6 +296,14 @@ def _watched(monitor: Monitor, labels: list[str], ask: Ask) -> tuple[Timeline, t
         return before, (f"From {reached[-1]} on, nothing was measured: {error}",)
 
 
+def _withheld(phase: Phase[Review]) -> Result[Review]:
+    """A window of which nothing is shown, and nobody is asked about."""
+    agreed, unknown = phase.agreed, np.full((1, 1), UNKNOWN)
+    nothing = MetricsReport.nothing(Reliability(unknown, unknown, unknown), 0.0, 0.0)
+    review = Review(nothing, Measured(UNKNOWN))
+    return Result(review, agreed.spending, agreed.plan, agreed.cohort, Transcript(), agreed.bytes_per_client)
+
+
 def _shown() -> list[Metric]:
     """The metrics over time, errors first."""
     return sorted(shown_in("timeline"), key=lambda metric: metric.direction == "higher")
@@ -336,6 +346,11 @@ class Windows:
     warnings: tuple[str, ...]
 
     @property
+    def few(self) -> tuple[str, ...]:
+        """The windows with fewer records than exact figures may be of."""
+        return tuple(name for name, window in self.records.items() if len(window.records) < MIN_RECORDS)
+
+    @property
     def schema(self) -> Schema:
         """The public facts; every window has the same clients."""
         return next(iter(self.records.values())).schema
@@ -376,12 +391,13 @@ class Monitoring:
             first = self._first(windows)
             total = together([first.spending] * len(windows.records))
             conductor.pay(total)
+            few = () if self.privacy.private else windows.few
 
             def ask(label: str, method: ReviewWindow) -> Result[Review]:
                 # a window that serves what the first one does is planned as the first one
                 known = first if method == self._reviewed(windows.schema) else self._phase(method, windows)
                 phase = replace(known, name=label.replace(" ", "-"))
-                return conductor.run(phase, InProcess(windows.records[label]))
+                return _withheld(phase) if label in few else conductor.run(phase, InProcess(windows.records[label]))
 
             found, missed = _watched(self._monitor(windows.schema), list(windows.records), ask)
             conductor.tell()
@@ -393,7 +409,11 @@ class Monitoring:
             first_days=windows.first_days,
             recalibrate=self.recalibrate,
             private=self.privacy.private,
-            warnings=(*windows.warnings, *missed),
+            warnings=(
+                *windows.warnings,
+                *missed,
+                *(f"{one} is withheld: fewer than {MIN_RECORDS} records." for one in few),
+            ),
             replayed=conductor.replayed,
             provenance=self._provenance,
         )
