@@ -80,9 +80,9 @@ REFUSED: dict[str, tuple[type[FedcalibError], Callable[..., Any]]] = {
     "two sites": (TooFewClients, lambda **told: calibrate(frame(2), fc.FedBin(), DISTRIBUTED, **told)),
     "two sites, measured": (TooFewClients, lambda **told: evaluate(frame(2), DISTRIBUTED, **told)),
     "two sites by week": (TooFewClients, lambda **told: monitor(frame(2), DISTRIBUTED, **told)),
-    "two sites held out": (
-        TooFewClients,
-        lambda **told: compare(frame(12), METHODS, DISTRIBUTED, holdout=ByClient(0.05), spend=True, **told),
+    "four sites on two sides": (  # however the coins fall, one side has fewer than three
+        FedcalibError,
+        lambda **told: compare(frame(4), METHODS, DISTRIBUTED, holdout=ByClient(0.5), spend=True, **told),
     ),
     "more queries than cohorts": (
         InputError,

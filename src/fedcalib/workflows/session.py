@@ -359,17 +359,8 @@ class Conductor:
 
     def debit(self, run: str, account: str, spending: Spending, *, attempt: int = 0) -> None:
         """Pay for queries that are sent again; their first sending is in the total."""
-        if not attempt:
-            return
-        try:
+        if attempt:
             self._debit("asked again", run, spending, attempt)
-        except BudgetError as error:
-            raise BudgetError(
-                f"Expected account '{account}' to hold epsilon = {spending.epsilon:.6g} more: a query was sent earlier "
-                "and its answer did not arrive, so sending it again is paid again; found too little left. This is a "
-                f"resumption: epsilon = {self.paid:.6g} is paid, and {self.recalled} answers were released before. "
-                "They are kept, and nothing new was released. Raise the limit by that much to finish."
-            ) from error
 
     def stated(self, total: Spending) -> Spending:
         """What was debited for phases that were paid as `total`, queries that were sent again included."""
@@ -383,7 +374,7 @@ class Conductor:
 
     def run(self, phase: Phase[T], runtime: Runtime, randomness: Randomness | None = None) -> Result[T]:
         """Run one phase, recalling whatever was answered before."""
-        with self.session.notices.progress(phase.name) as at:
+        with self.session.notices.progress(phase.name) as at, self._resumed():
             result = conduct(
                 phase.agreed,
                 runtime,
@@ -395,6 +386,19 @@ class Conductor:
             )
         self.repeats[phase.name] = (result.privacy.epsilon or 0.0) - (phase.spending.epsilon or 0.0)
         return result
+
+    @contextmanager
+    def _resumed(self) -> Iterator[None]:
+        """Say what was paid and released before, where a query cannot be paid again: its first sending was."""
+        try:
+            yield
+        except BudgetError as error:
+            refused = str(error).replace("Nothing was released.", "Nothing new was released.")
+            raise BudgetError(
+                f"{refused} This is a resumption: epsilon = {self.paid:.6g} is paid, and {self.recalled} answers were "
+                "released before and are kept. A query was sent earlier and its answer did not arrive, so sending it "
+                "again is paid again; raise the limit to finish."
+            ) from error
 
     def _watch(self, show: At) -> Callable[[Progress], None]:
         def watch(progress: Progress) -> None:
