@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import fedcalib as fc
+from fedcalib import registry
 from fedcalib.accounting.ledger import Ledger
 from fedcalib.errors import BudgetError, FedcalibError, InputError, RefusedError, TooFewClients
 from fedcalib.training import SoftmaxRegression
@@ -20,6 +21,7 @@ from fedcalib.transcript import Transcript
 from fedcalib.workflows import calibrate, compare, evaluate, monitor, train
 from fedcalib.workflows.comparison import ByClient
 from fedcalib.workflows.session import Data
+from tests.snapshots import data
 
 METHODS = {"platt": fc.PlattScaling(), "bins": fc.FedBin(bins=4), "isotonic": fc.IsotonicBuckets()}
 TRAINING = fc.methods.FedAvg(SoftmaxRegression(3, 2), rounds=2)
@@ -44,6 +46,11 @@ def points(n: int = 200) -> fc.Federation:
     rng = np.random.default_rng(0)
     records = fc.Records.of_probs(np.full((n, 2), 0.5), np.arange(n) % 2, inputs=rng.normal(size=(n, 3)))
     return fc.Federation.grouped(records, np.arange(n) % 4)
+
+
+def scored() -> fc.Federation:
+    table = frame()
+    return fc.Federation.by_site(fc.Records.of_scores(table.score, table.label), table.site)
 
 
 def options(folder: Path) -> dict[str, Any]:
@@ -90,6 +97,11 @@ REFUSED: dict[str, tuple[type[FedcalibError], Callable[..., Any]]] = {
             frame(12), fc.FedBin(rounds=3), DISTRIBUTED, participation=fc.Disjoint(2), holdout=0, **told
         ),
     ),
+    "a column that is missing": (
+        InputError,
+        lambda **told: calibrate(frame(), fc.methods.DomainTemperatures(3), DISTRIBUTED, **told),
+    ),
+    "inputs that are missing": (InputError, lambda **told: train(scored(), TRAINING, USER, **told)),
     "cohorts of two": (
         TooFewClients,
         lambda **told: calibrate(
@@ -105,6 +117,21 @@ def test_a_refusal_comes_before_anything_is_paid(name: str, tmp_path: Path) -> N
     with pytest.raises(error):
         command(**options(tmp_path))
     assert debited(tmp_path) == 0
+
+
+@pytest.mark.parametrize("model", [fc.UserGaussian(LIMIT, 1e-5), fc.LocalDP(LIMIT)], ids=repr)
+def test_no_method_is_paid_and_then_refused(model: fc.privacy.Privacy, tmp_path: Path) -> None:
+    """Every method of the command line on four classes, which many of them do not serve."""
+    refused = 0
+    for row in registry.choices("method"):
+        told = options(tmp_path / row.word)
+        (tmp_path / row.word).mkdir()
+        try:
+            calibrate(data.federation(4), row.build({}), model, holdout=0, **told)
+        except FedcalibError:
+            refused += 1
+            assert debited(tmp_path / row.word) == 0, row.word
+    assert refused > 5
 
 
 def spent(done: Any) -> float:
@@ -197,7 +224,7 @@ def test_a_network_that_is_trained_is_given(tmp_path: Path) -> None:
 
 def test_state_is_keyed_on_all_that_was_read() -> None:
     table = frame()
-    federation = fc.Federation.by_site(fc.Records.of_scores(table.score, table.label), table.site)
+    federation = scored()
     columns = fc.data.Columns(site="site", unit="patient")
     changed = table.copy()
     changed.loc[:1, "label"] = 1 - changed.loc[:1, "label"]

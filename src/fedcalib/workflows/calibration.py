@@ -226,7 +226,7 @@ class Calibration:
                 return replace(done, provenance=self._provenance)
             split = self._split(conductor)
             phases = self._phases(split)
-            conductor.pay(phases.total)
+            conductor.pay(phases.total, (phases.fit, split.fitted))
             # where nothing can be measured, nothing needs to be held out
             fitted = conductor.run(phases.fit, InProcess(split.fitted if phases.measures else split.all))
             measured, missed = self._measured(conductor, phases, split.held, fitted.artifact)

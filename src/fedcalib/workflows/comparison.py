@@ -185,7 +185,7 @@ class MethodComparison:
             federation, _ = conductor.read(self.data, private=True)
             fitted, held = self.holdout.part(federation, conductor.state.derived("holdout"))
             phases = self._phases(fitted.schema, held.schema, self.privacy.budget.unit)
-            conductor.pay(phases.total)
+            conductor.pay(phases.total, *((fit, fitted) for fit in phases.fits.values()))
             before = conductor.run(phases.measure("base"), InProcess(held)).artifact
             rows, refused = [], dict(phases.refused)
             for name in phases.fits:

@@ -390,7 +390,7 @@ class Monitoring:
             windows = self._windows(conductor)
             first = self._first(windows)
             total = together([first.spending] * len(windows.records))
-            conductor.pay(total)
+            conductor.pay(total, (first, next(iter(windows.records.values()))))
             few = () if self.privacy.private else windows.few
 
             def ask(label: str, method: ReviewWindow) -> Result[Review]:

@@ -30,6 +30,7 @@ from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
 from fedcalib.method import Method
 from fedcalib.privacy import Privacy
+from fedcalib.privacy.open import Exact
 from fedcalib.randomness import Randomness, Secure, Simulated
 from fedcalib.records import Schema
 from fedcalib.runtimes import InProcess
@@ -296,6 +297,12 @@ class Phase(Generic[T]):
         """What the phase spends."""
         return self.agreed.spending
 
+    def rehearse(self, federation: Federation) -> None:
+        """Compute each kind of query for one record and drop the result: a column that is missing is an error now."""
+        one = federation.where(np.arange(len(federation.records)) == 0)
+        for query in {type(query): query for query in self.agreed.plan.queries}.values():
+            Exact().gather(query, one, Simulated(0))
+
     def cost(self) -> dict[str, Any]:
         """What a client sends and what it costs, as plain data."""
         return {"phase": self.name, **self.agreed.cost()}
@@ -349,9 +356,14 @@ class Conductor:
         left_out = tuple(dict.fromkeys(map(_few_or_many, reading.rejected)))
         return reading.federation, () if private else left_out
 
-    def pay(self, total: Spending) -> None:
-        """Debit what all phases spend together; a run that is resumed or replayed has paid already."""
+    def pay(self, total: Spending, *asked: tuple[Phase[Any], Federation]) -> None:
+        """Debit what all phases spend together; a run that is resumed or replayed has paid already.
+
+        Records that a phase cannot be asked about, such as those without a column that it needs, are refused before.
+        """
         if total.epsilon is not None:
+            for phase, federation in asked:
+                phase.rehearse(federation)
             self.paid = total.epsilon
             # the secret makes the name: a command whose state was lost asks anew, so it has to pay anew
             name = sha256(f"{self.state.name}/{self.state.secret}".encode()).hexdigest()[:32]

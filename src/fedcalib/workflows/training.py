@@ -100,7 +100,7 @@ class Training:
         train = self._phase("train", method, fitted, 1 - _REPAIR if self.repair else 1.0)
         repair = self._phase("repair", self._repair(method.network), fitted, _REPAIR) if self.repair else None
         total = self._whole(train.spending)
-        conductor.pay(total)
+        conductor.pay(total, (train, fitted))
         trained = self._run(train, fitted, conductor).artifact
         head, missed = self._repaired(repair, trained, fitted, conductor)
         conductor.tell()
