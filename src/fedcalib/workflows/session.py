@@ -401,7 +401,7 @@ class Conductor:
 
     @contextmanager
     def _resumed(self) -> Iterator[None]:
-        """Say what was paid and released before, where a query cannot be paid again: its first sending was."""
+        """Add to a refusal what was paid and released before: only a query that is sent again is paid in a phase."""
         try:
             yield
         except BudgetError as error:
