@@ -194,7 +194,12 @@ class Agreement(Generic[T]):
     @property
     def bytes_per_client(self) -> int:
         """Bytes that one client sends in answer to all queries, eight per number."""
-        return 8 * sum(self._widths)
+        return 8 * self.numbers
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that one client sends in answer to all queries."""
+        return sum(self._widths)
 
     @property
     def _widths(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ import json
 import math
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -32,6 +32,8 @@ from fedcalib.errors import FedcalibError, WireError
 T = TypeVar("T")
 Lookup: TypeAlias = Callable[[str], type]
 Reader: TypeAlias = Callable[[Any], Any]
+
+ADDED = {"added": True}  # metadata of a field that older files lack: it is written only where it is not its default
 
 _DTYPES = ("float32", "float64", "int64", "uint64", "int8", "uint8", "int32", "bool")
 _MAX_ARRAY_BYTES = 1 << 31
@@ -119,21 +121,17 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one line per kind of value
     if isinstance(value, np.generic):
         return encode(value.item())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            field.name: encode(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if not _says_nothing(value, field)
-        }
+        fields = {name: encode(item) for name, item in _written(value)}
         return {"type": type(value).__name__, "fields": fields}
     raise WireError(f"Expected a value that can be sent, found {type(value).__name__}.")
 
 
-def _says_nothing(value: Any, field: dataclasses.Field[Any]) -> bool:
-    """Whether a field came later (metadata `later`) and has its default, which means what its absence meant.
-
-    It is then left out, so that whatever older versions wrote is still written byte for byte.
-    """
-    return bool(field.metadata.get("later")) and getattr(value, field.name) == field.default
+def _written(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a dataclass that are written, so that a file without later ones stays as it was."""
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        if not (field.metadata.get("added") and type(item) is type(field.default) and item == field.default):
+            yield field.name, item
 
 
 def _encode_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -124,9 +124,9 @@ def test_test_files_are_measured_instead(shell: Shell, scores: Path) -> None:
     words = ("calibrate", scores, "--method", "platt-scaling", "--privacy", "open", "--out", "out", "--format", "json")
     fitted = Path("out/calibrator.json")
     tested = shell(*words, "--test", "test.parquet").json
-    with_all = fitted.read_text()
+    with_all = read_document(fitted)[0]
     assert shell(*words, "--holdout", "0").json["before"] is None
-    assert fitted.read_text() == with_all, "test files leave every record to the fit"
+    assert read_document(fitted)[0] == with_all, "test files leave every record to the fit"
     evaluated = shell("evaluate", "test.parquet", "--calibrator", "out/calibrator.json", "--format", "json").json
     assert evaluated["metrics"]["ece"] == pytest.approx(tested["after"]["ece"])
     assert evaluated["metrics"]["nll"] == pytest.approx(tested["after"]["nll"])

@@ -24,7 +24,9 @@ def test_a_binary_classifier_gets_its_curves(shell: Shell, scores: Path, home: P
     table = pd.read_csv(scores)
     found = said.json["curves"]["figures"]["auc"]
     if found is not None:
-        assert found["value"] == pytest.approx(kept.auc.value)
+        merged = model[0] in ("secagg", "open")  # exact curves are written with merged cells, after the figures
+        assert found["value"] == pytest.approx(kept.auc.value, abs=1e-3 if merged else 1e-9)
+        assert kept.min_count == (11 if merged else 0)
         assert found["low"] <= metrics.roc_auc(table.score, table.label) <= found["high"]
     page = (home / "report" / "report.html").read_text()
     assert "Precision and recall" in page

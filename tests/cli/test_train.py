@@ -59,6 +59,42 @@ def test_sites_of_the_file_are_clients(points: Path, shell: Shell) -> None:
     assert len(model.weights) == done.json["weights"] == 21
 
 
+def test_a_directory_whose_data_changed_is_trained_anew(shell: Shell, home: Path) -> None:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(255, size=(120, 28, 28), dtype=np.uint8), np.arange(120) % 3
+
+    def written(labels: np.ndarray) -> None:
+        half = slice(None, 80), slice(80, None)
+        parts = {f"{name}_{part}": array[rows] for part, rows in zip(("train", "test"), half, strict=True)
+                 for name, array in (("x", images), ("y", labels))}  # fmt: skip
+        np.savez(home / "sets" / "mnist.npz", **parts)
+
+    (home / "sets").mkdir()
+    words = ("train", home / "sets", "--data", "mnist", "--clients", 4, "--rounds", 1, "--format", "json")
+    written(labels)
+    assert shell(*words, "--out", "first").code == 0
+    again = shell(*words, "--out", "again")
+    assert "nobody was asked again" in again.err
+    written(2 - labels)
+    changed = shell(*words, "--out", "changed")
+    assert changed.code == 0, changed.err
+    assert "nobody was asked again" not in changed.err
+    first, same, other = ((home / name / "model.json").read_bytes() for name in ("first", "again", "changed"))
+    assert first == same
+    assert first != other
+
+
+def test_a_repair_that_will_be_refused_costs_nothing(points: Path, shell: Shell, home: Path) -> None:
+    said = shell(
+        "train", points, "--privacy", "user", "--epsilon", 8, "--delta", 1e-5, "--update-clip", 1, "--repair",
+        "--classes", 3, "--ledger", "book.db", "--out", "model",
+    )  # fmt: skip
+    assert said.code == 4
+    assert "needs a clip" in said.err
+    assert not (home / "book.db").exists()
+    assert not (home / "model").exists()
+
+
 def test_mistakes_are_explained(points: Path, shell: Shell, home: Path) -> None:
     assert "found 'mlp'" in shell("train", points, "--network", "mlp").err
     assert "Expected pictures" in shell("train", points, "--network", "conv").err

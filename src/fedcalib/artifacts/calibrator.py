@@ -7,12 +7,13 @@ without changing the model's top class, so that accuracy stays what it was.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, final
 
 import numpy as np
 
 from fedcalib.artifacts.saving import Artifact
+from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError
 from fedcalib.records import Records, log_probs, softmax
 from fedcalib.types import Floats, Ints
@@ -82,6 +83,24 @@ class Calibrator(Artifact):
     def over(self, records: Records) -> Records:
         """The same records with calibrated probabilities."""
         return Records(self.of(records), records.labels, False, records.unit, records.extra)
+
+    def fitted_bins(self) -> tuple[int, int]:
+        """Number of bins that were fitted to exact counts, and of those with 1 to 10 records of a label."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        inside = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
+        found = [one.fitted_bins() for one in inside if isinstance(one, Calibrator)]
+        return sum(bins for bins, _ in found), sum(small for _, small in found)
+
+    @property
+    def disclosure(self) -> str:
+        bins, small = self.fitted_bins()
+        if not bins:
+            return ""
+        kept = f"The calibrator keeps the bins that define its method: {small or 'none'} of {bins} were fitted to 1 to "
+        reveals = (
+            " The value of such a bin is a ratio of small counts, which can tell how many records it has of a label."
+        )
+        return f"{kept}{MIN_RECORDS - 1} records of a label.{reveals if small else ''}"
 
 
 @final

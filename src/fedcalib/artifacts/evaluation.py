@@ -7,7 +7,7 @@ methods that measure single clients, compare two models, count classes, monitor 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import isfinite
 from typing import Any, final
@@ -16,14 +16,17 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.saving import Artifact
-from fedcalib.errors import InputError
+from fedcalib.cohort import MIN_RECORDS as PUBLIC_RECORDS
+from fedcalib.errors import InputError, RefusedError
 from fedcalib.estimation import score_rates
 from fedcalib.estimation.score_rates import HEADLINE, Bins, Estimates, checked_thresholds
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
+from fedcalib.metrics.binning import bin_edges
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.metrics.table import Metric, shown_in
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 
 @final
@@ -45,6 +48,8 @@ class MetricsReport(Artifact):
         Further metrics, without intervals; the slope and the intercept are those of the calibration line.
     warnings
         What is missing and why.
+    min_count
+        Bins of `reliability` were merged until no count was from 1 to `min_count` - 1; 0 where none were.
 
     Examples
     --------
@@ -73,6 +78,7 @@ class MetricsReport(Artifact):
     observed_expected: float | None = None
     smooth_ece: float | None = None
     warnings: tuple[str, ...] = ()
+    min_count: int = field(default=0, metadata=ADDED)
 
     @classmethod
     def nothing(cls, reliability: Reliability, count_variance: float, gap_variance: float) -> MetricsReport:
@@ -80,10 +86,29 @@ class MetricsReport(Artifact):
         why = "No metric can be computed: there are no records, or no more than the noise alone could produce."
         return cls(reliability, count_variance, gap_variance, warnings=(why,))
 
+    def published(self, min_count: int = PUBLIC_RECORDS) -> MetricsReport:
+        """The same metrics; an exact table has bins merged, or is NaN where no count of it may be shown."""
+        if self.count_variance > 0 or min_count <= 1 or not np.isfinite(self.reliability.count).all():
+            return self
+        table = self.reliability.merged(min_count)
+        if table is not None:
+            return replace(self, reliability=table, min_count=min_count)
+        unknown = np.full((self.reliability.groups, 1), np.nan)
+        warnings = tuple(dict.fromkeys((*self.warnings, withheld(min_count))))
+        return replace(self, reliability=Reliability(unknown, unknown, unknown), min_count=min_count, warnings=warnings)
+
     def to_json(self) -> dict[str, Any]:
         """The metrics with intervals by name; None for those that are missing."""
         values = {metric.name: getattr(self, metric.name) for metric in headline()}
         return {name: None if value is None else value.to_json() for name, value in values.items()}
+
+
+def withheld(min_count: int) -> str:
+    """Why a table is not published."""
+    return (
+        f"Tables and figures of counts are left out: there are from 1 to {min_count - 1} records of a label, or of "
+        "right or wrong answers, so that any table would show them."
+    )
 
 
 def headline() -> tuple[Metric, ...]:
@@ -118,6 +143,8 @@ class Curves(Artifact):
     ----------
     table
         Negatives and positives by cell of the score.
+    min_count
+        Cells were merged until no count was from 1 to `min_count` - 1; 0 where none were.
 
     Examples
     --------
@@ -134,6 +161,16 @@ class Curves(Artifact):
     """
 
     table: ScoreTable
+    min_count: int = field(default=0, metadata=ADDED)
+
+    def published(self, min_count: int = PUBLIC_RECORDS) -> Curves:
+        """The curves of an exact table with merged cells; refused where no count of it may be shown."""
+        if not self.table.exact or min_count <= 1:
+            return self
+        table = self.table.merged(min_count)
+        if table is None:
+            raise RefusedError(withheld(min_count))
+        return Curves(table, min_count)
 
     def precision(self, threshold: float) -> Measured:
         """Fraction of positives among records whose score is at least the threshold."""
@@ -158,7 +195,7 @@ class Curves(Artifact):
 
     def reliability(self, bins: int = 15) -> Bins:
         """Reliability diagram of the score, in bins of equal width."""
-        return score_rates.reliability(self.table, bins)
+        return score_rates.reliability(self.table, bin_edges(bins))
 
     def roc(self, thresholds: Any = None) -> Curve:
         """ROC curve: true against false positive rate, at the given thresholds or at about a hundred of the table's."""
@@ -355,6 +392,15 @@ class Review(Artifact):
     served: MetricsReport | None = None
     calibrator: Calibrator | None = None
 
+    def published(self, min_count: int = PUBLIC_RECORDS) -> Review:
+        """The same review, with the tables of both measurements as they may be published."""
+        served = None if self.served is None else self.served.published(min_count)
+        return replace(self, metrics=self.metrics.published(min_count), served=served)
+
+    @property
+    def disclosure(self) -> str:
+        return "" if self.calibrator is None else self.calibrator.disclosure
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -380,3 +426,11 @@ class Fitted(Artifact):
     calibrator: Calibrator
     before: MetricsReport
     after: MetricsReport
+
+    def published(self, min_count: int = PUBLIC_RECORDS) -> Fitted:
+        """The same calibrator, with the tables of both measurements as they may be published."""
+        return replace(self, before=self.before.published(min_count), after=self.after.published(min_count))
+
+    @property
+    def disclosure(self) -> str:
+        return self.calibrator.disclosure

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from fedcalib import files, wire
+from fedcalib.accounting.spending import Spending
+from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError, WireError
 from fedcalib.registry import lookup
 
@@ -32,15 +34,29 @@ class Artifact(ABC):  # noqa: B024 - abstract by meaning: what is saved is alway
     Temperature(temperature=1.5, warning='')
     """
 
-    def save(self, path: Path | str, privacy: Any = None) -> Path:
-        """Write this artifact to a JSON file.
+    def published(self, min_count: int = MIN_RECORDS) -> Self:
+        """This artifact as it may be published: its tables of exact counts hold none from 1 to `min_count` - 1.
+
+        Tables with privacy noise stay as they are: the noise protects.
+        """
+        return self
+
+    @property
+    def disclosure(self) -> str:
+        """What this artifact reveals about few records, in words; empty where that is nothing."""
+        return ""
+
+    def save(self, path: Path | str, privacy: Any = None, *, min_count: int = MIN_RECORDS) -> Path:
+        """Write this artifact to a JSON file, as it may be published.
 
         Parameters
         ----------
         path
             The file to write; missing folders are created.
         privacy
-            The privacy statement of the run that made the artifact (`result.spent`), to be kept beside it.
+            The privacy statement of the run that made the artifact (`result.privacy`), to be kept beside it.
+        min_count
+            Neighbouring cells of exact tables are merged until no count is from 1 to `min_count` - 1; 1 merges nothing.
 
         Returns
         -------
@@ -51,18 +67,28 @@ class Artifact(ABC):  # noqa: B024 - abstract by meaning: what is saved is alway
         ------
         InputError
             If the file cannot be written; then nothing is.
+        RefusedError
+            If the artifact is a table of which nothing may be shown.
         """
-        return files.save_text(Path(path), self.dumps(privacy))
+        return files.save_text(Path(path), self.dumps(privacy, min_count=min_count))
 
-    def dumps(self, privacy: Any = None) -> str:
+    def dumps(self, privacy: Any = None, *, min_count: int = MIN_RECORDS) -> str:
         """The text of the JSON file that `save` writes."""
         document = {
             "format": "fedcalib artifact",
             "schema_version": SCHEMA_VERSION,
-            "artifact": wire.encode(self),
-            "privacy": wire.encode(privacy),
+            "artifact": wire.encode(self.published(min_count)),
+            "privacy": wire.encode(with_disclosure(privacy, self)),
         }
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def with_disclosure(privacy: Any, artifact: Artifact) -> Any:
+    """A privacy statement that also says what an artifact reveals; noise hides it where there is an epsilon."""
+    told = artifact.disclosure
+    if not isinstance(privacy, Spending) or privacy.epsilon is not None or not told or told in privacy.statement:
+        return privacy
+    return replace(privacy, statement=f"{privacy.statement} {told}")
 
 
 def load(path: Path | str) -> Any:

@@ -12,7 +12,7 @@ class nearer to the value that was fitted for it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedcalib.artifacts.scaling import binary
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import EVEN, Axis, bin_index_unchecked
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 ODDS_MARGIN: Final = 1e-12  # 0 and 1 are moved inside by this much, so that odds are finite
 NEWTON_STEPS: Final = 8  # six bring random and extreme rows to a sum of one but for rounding
@@ -114,6 +115,8 @@ class Steps(Calibrator):
         Where the bins lie.
     normaliser
         How rows are brought to a sum of one.
+    small_bins
+        Number of bins that were fitted to 1 to 10 records of a label; None where noise hides it.
 
     Examples
     --------
@@ -126,6 +129,7 @@ class Steps(Calibrator):
     table: tuple[tuple[float, ...], ...]
     axis: Axis = EVEN
     normaliser: Normaliser = SCALED
+    small_bins: int | None = field(default=None, compare=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.table}
@@ -134,10 +138,21 @@ class Steps(Calibrator):
             raise InputError("Expected one row of values between 0 and 1 per class, all of one length, found others.")
 
     @classmethod
-    def of_table(cls, classes: int, table: Floats, axis: Axis = EVEN, normaliser: Normaliser = SCALED) -> Steps:
+    def of_table(
+        cls,
+        classes: int,
+        table: Floats,
+        axis: Axis = EVEN,
+        normaliser: Normaliser = SCALED,
+        *,
+        small_bins: int | None = None,
+    ) -> Steps:
         """Steps from an array of shape (step functions, bins), with values clipped to [0, 1]."""
         clipped = np.clip(np.nan_to_num(table, nan=0.0), 0.0, 1.0)
-        return cls(classes, tuple(tuple(row) for row in clipped.tolist()), axis, normaliser)
+        return cls(classes, tuple(tuple(row) for row in clipped.tolist()), axis, normaliser, small_bins)
+
+    def fitted_bins(self) -> tuple[int, int]:
+        return (0, 0) if self.small_bins is None else (sum(map(len, self.table)), self.small_bins)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         return self.normaliser.normalise(self.raw(probs), probs)
@@ -214,6 +229,8 @@ class EdgeSteps(Calibrator):
         Inner edges in increasing order. A bucket includes its lower edge.
     values
         One value between 0 and 1 per bucket, so one more than there are edges.
+    small_bins
+        As in `Steps`.
 
     Examples
     --------
@@ -224,6 +241,7 @@ class EdgeSteps(Calibrator):
 
     edges: tuple[float, ...]
     values: tuple[float, ...]
+    small_bins: int | None = field(default=None, compare=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         inner, values = np.array(self.edges, dtype=np.float64), np.array(self.values, dtype=np.float64)
@@ -233,10 +251,13 @@ class EdgeSteps(Calibrator):
             raise InputError("Expected values between 0 and 1, found others.")
 
     @classmethod
-    def of_arrays(cls, edges: Any, values: Any) -> EdgeSteps:
+    def of_arrays(cls, edges: Any, values: Any, small_bins: int | None = None) -> EdgeSteps:
         """Steps from arrays of inner edges and values, with values clipped to [0, 1]."""
         clipped = np.clip(np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0), 0.0, 1.0)
-        return cls(tuple(np.asarray(edges, dtype=np.float64).tolist()), tuple(clipped.tolist()))
+        return cls(tuple(np.asarray(edges, dtype=np.float64).tolist()), tuple(clipped.tolist()), small_bins)
+
+    def fitted_bins(self) -> tuple[int, int]:
+        return (0, 0) if self.small_bins is None else (len(self.values), self.small_bins)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         binary(probs)
@@ -257,6 +278,8 @@ class TopLabelSteps(Calibrator):
         Number of classes.
     steps
         One probability of the top class per bin; bins have equal width on [0, 1].
+    small_bins
+        As in `Steps`, of right or of wrong records.
 
     Examples
     --------
@@ -267,10 +290,14 @@ class TopLabelSteps(Calibrator):
 
     classes: int
     steps: tuple[float, ...]
+    small_bins: int | None = field(default=None, compare=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not self.steps or not all(0 <= step <= 1 for step in self.steps):
             raise InputError("Expected one probability between 0 and 1 per bin, found others.")
+
+    def fitted_bins(self) -> tuple[int, int]:
+        return (0, 0) if self.small_bins is None else (len(self.steps), self.small_bins)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         check_classes(self.classes, probs)

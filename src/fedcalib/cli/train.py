@@ -11,6 +11,7 @@ from fedcalib.cli import options
 from fedcalib.cli.options import panel, participation, privacy_model, session
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
+from fedcalib.federation import Federation
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import SGD, LocalTraining
 from fedcalib.workflows import documents
@@ -67,8 +68,9 @@ def train(
     local = LocalTraining(epochs, 64, SGD(rate), proximal=proximal)
     told = [str(source.resolve()), data, network_, rounds, epochs, rate, proximal, update_clip, repair, clients, beta]
     told.append(classes)
+    loaded = dataset(source, data, classes)
     done = Training(
-        deal=lambda chance: dealt(dataset(source, data, classes), clients, beta, chance),
+        deal=lambda chance: dealt(loaded, clients, beta, chance),
         method=lambda records: FedAvg(network(network_, records), rounds, local, clip=update_clip),
         privacy=privacy_model(privacy, epsilon, delta, clip, colluding),
         participation=participation(participation_, rounds),
@@ -76,7 +78,7 @@ def train(
         holdout=holdout,
         session=session(state_, ledger, account, voice, simulate=simulate, split_seed=split_seed),
         settings={"told": [*told, holdout, privacy, epsilon, delta, clip, participation_, colluding]},
-        data=(Data((source,)),) if source.is_file() else (),
+        data=(Data(Federation.of([loaded.records()])),),  # what was read, whichever files it was in
     ).run()
     written = done.save(out)
     document = {**done.to_json(), "files": written}

@@ -237,16 +237,16 @@ def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95
     return Estimates(np.array([value]), np.array([max(min(low, value), 0.0)]), np.array([min(max(high, value), 1.0)]))
 
 
-def reliability(table: ScoreTable, bins: int, level: float = 0.95) -> Bins:
-    """Reliability diagram over bins of equal width."""
-    pieces = Pieces.of(table, bin_edges(bins))
+def reliability(table: ScoreTable, edges: Floats, level: float = 0.95) -> Bins:
+    """Reliability diagram over bins between these edges, from 0 to 1."""
+    pieces, bins = Pieces.of(table, edges), len(edges) - 1
     ones = pieces.weights(np.ones_like(pieces.middle))
     whole = np.stack([ones, ones], axis=1)
     rate = rates(table, only(POSITIVE, ones), whole, np.zeros_like(whole), level)
     records = weighted_sums(whole, table.nonnegative)
     scores = pieces.weights(pieces.middle) @ table.nonnegative.sum(axis=0)
     mean = np.divide(scores, records, out=np.full(bins, np.nan), where=records > 0)
-    return Bins(bin_edges(bins), records, mean, rate, np.isnan(rate.value).astype(np.float64))
+    return Bins(edges, records, mean, rate, np.isnan(rate.value).astype(np.float64))
 
 
 HALF: Final = np.full(1, 0.5)

@@ -15,6 +15,7 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.estimation.smooth_density import Groups
 from fedcalib.estimation.trees import covariance, nonnegative_leaves
+from fedcalib.metrics.binning import merged_cells, small_cells
 from fedcalib.types import Floats, Ints
 
 NEGATIVE, POSITIVE = LABELS = 0, 1
@@ -137,6 +138,17 @@ class ScoreTable:
         """Whether a class has no records, or no more than its noise alone could produce."""
         return bool((self.totals <= np.maximum(DETECTION_Z * self.total_deviations[:2], MIN_RECORDS)).any())
 
+    def merged(self, min_count: int) -> ScoreTable | None:
+        """The exact table with neighbouring cells merged until every count of a label may be shown.
+
+        None where even one cell for all records would show a count below `min_count`.
+        """
+        starts = merged_cells(self.counts, min_count)
+        if starts is None:
+            return None
+        edges, counts = np.append(self.edges[starts], 1.0), np.add.reduceat(self.counts, starts, axis=1)
+        return ScoreTable(edges, counts, max(len(starts), 2), (np.zeros((2, 1)),))
+
     def covariance(self, weights: Floats) -> Floats:
         """Noise covariance of weighted sums of the counts; weights are (sums, 2, cells)."""
         if self.exact:
@@ -254,6 +266,11 @@ class Buckets:
     def even(cls, table: ScoreTable, buckets: int) -> Buckets:
         """Buckets with equally many of a table's records each."""
         return cls.of(table, even_edges(table, buckets, capped=False))
+
+    @property
+    def small(self) -> int | None:
+        """Number of buckets with 1 to 10 records of a label; None where noise hides it."""
+        return None if self.noise.any() else small_cells(np.stack([self.negative, self.positive]))
 
     @property
     def records(self) -> Floats:

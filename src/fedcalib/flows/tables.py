@@ -22,7 +22,7 @@ from fedcalib.errors import InputError
 from fedcalib.estimation.score_table import ScoreTable, default_buckets, even_edges
 from fedcalib.estimation.trees import consistent, variances_at_fit
 from fedcalib.method import Flow, Method
-from fedcalib.metrics.binning import EVEN, Axis, bin_edges
+from fedcalib.metrics.binning import EVEN, Axis, bin_edges, small_cells
 from fedcalib.queries.class_tables import Clips, LabelHistogram
 from fedcalib.queries.scores import ScoreBuckets, ScoreTree
 from fedcalib.query import Answer
@@ -43,6 +43,11 @@ class LabelHistograms:
     @property
     def bins(self) -> int:
         return int(self.positives.shape[1])
+
+    @property
+    def small(self) -> int | None:
+        """Number of bins with 1 to 10 records of a label, over all classes; None where noise hides it."""
+        return None if self.variance > 0 else small_cells(np.stack([self.positives, self.negatives]))
 
     def merged(self, bins: int) -> LabelHistograms:
         """Neighbouring bins summed into fewer, wider ones; noise adds up with them, and nothing is clipped before."""
@@ -134,7 +139,8 @@ def _with_identity(steps: Steps, unknown: Bools) -> Steps:
         return steps
     table = np.array(steps.table)
     middles = steps.axis.middles(table.shape[1])
-    return Steps.of_table(steps.classes, np.where(unknown, middles, table), steps.axis, steps.normaliser)
+    known = np.where(unknown, middles, table)
+    return Steps.of_table(steps.classes, known, steps.axis, steps.normaliser, small_bins=steps.small_bins)
 
 
 @final

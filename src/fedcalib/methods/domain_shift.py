@@ -19,6 +19,7 @@ from fedcalib.artifacts.steps import TopLabelSteps
 from fedcalib.errors import InputError
 from fedcalib.estimation.roots import linear_root
 from fedcalib.method import Flow, Method
+from fedcalib.metrics.binning import small_cells
 from fedcalib.queries.shift import BinnedGaps, ClippedLosses, ConfidenceGaps, RightWrong, gaps_of
 from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records, Schema
@@ -198,7 +199,8 @@ class SourceBinning(Method[TopLabelSteps]):
         middle = np.maximum((np.arange(self.bins) + 0.5) / self.bins, 1 / schema.classes)
         accuracy = (right + self.smoothing * middle) / (right + wrong + self.smoothing)
         steps = np.clip(accuracy, 1 / schema.classes, 1.0)
-        return TopLabelSteps(schema.classes, tuple(steps.tolist()))
+        exact = not answer.variance("counts").any()
+        return TopLabelSteps(schema.classes, tuple(steps.tolist()), small_cells(answer["counts"]) if exact else None)
 
 
 @final

@@ -70,7 +70,7 @@ class FedBBQ(Method[Calibrator]):
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         counts = yield from label_histograms(schema, 1 << self.finest, self.rounds, self.clip, self.axis)
         table = averaged_binnings(counts, self.coarsest, self.strength, self.axis)
-        steps = Steps.of_table(schema.classes, table, self.axis, self.normaliser)
+        steps = Steps.of_table(schema.classes, table, self.axis, self.normaliser, small_bins=counts.small)
         return self.weighting.apply(steps, counts)
 
 

@@ -64,4 +64,4 @@ class FedBin(Method[Calibrator]):
         middle = (np.arange(self.bins) + 0.5) / self.bins
         records = hits + misses + self.smoothing
         ratio = np.divide(hits + self.smoothing * middle, records, out=np.zeros_like(records), where=records > 0)
-        return self.weighting.apply(Steps.of_table(schema.classes, ratio), counts)
+        return self.weighting.apply(Steps.of_table(schema.classes, ratio, small_bins=counts.small), counts)

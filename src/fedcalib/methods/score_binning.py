@@ -76,7 +76,7 @@ class QuantileBinning(tables.ScoreCalibration):
         return self._read(Buckets.even(tables.steadied(table), tables.chosen_buckets(self.buckets, table)))
 
     def _read(self, buckets: Buckets) -> EdgeSteps:
-        return EdgeSteps.of_arrays(buckets.edges[1:-1], positive_rates(buckets, self.smoothing))
+        return EdgeSteps.of_arrays(buckets.edges[1:-1], positive_rates(buckets, self.smoothing), buckets.small)
 
 
 def positive_rates(buckets: Buckets, smoothing: float) -> Floats:
@@ -125,7 +125,7 @@ class IsotonicBuckets(tables.ScoreCalibration):
         # rates stay signed until neighbours are pooled: clipping noise at zero first would lift every low bucket
         rate = np.divide(buckets.positive, counts, out=buckets.score.copy(), where=counts > 0)
         weight = np.maximum(counts, 0.0) * buckets.effective_fraction(np.clip(buckets.score, 0.02, 0.98))
-        return EdgeSteps.of_arrays(buckets.edges[1:-1], isotonic(rate, weight + 1e-9))
+        return EdgeSteps.of_arrays(buckets.edges[1:-1], isotonic(rate, weight + 1e-9), buckets.small)
 
 
 _MIN_PRIOR_MEAN = 0.005  # and as far from 1
@@ -173,7 +173,7 @@ class BinaryBBQ(tables.ScoreCalibration):
             scores.append(score)
             values.append(value[np.searchsorted(merged.edges[1:-1], finest.edges[:-1], side="right")])
         weights = np.exp(np.array(scores) - max(scores))
-        return EdgeSteps.of_arrays(inner, (weights / weights.sum()) @ np.stack(values))
+        return EdgeSteps.of_arrays(inner, (weights / weights.sum()) @ np.stack(values), finest.small)
 
 
 def _evidence(buckets: Buckets) -> tuple[float, Floats]:

@@ -25,9 +25,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError
 from fedcalib.numeric import log_odds, sigmoid
-from fedcalib.types import Floats, Ints
+from fedcalib.types import Bools, Floats, Ints
 
 MAX_BINS: Final = 1 << 31
 _CHUNK: Final = 1 << 15  # probabilities that are processed at once, so that they stay in cache
@@ -81,6 +82,60 @@ def check_unit_interval(values: Floats, name: str) -> None:
             f"Expected {name} between 0 and 1, found {low:.6g} to {high:.6g}; "
             "drop records with NaN, and turn logits into probabilities first."
         )
+
+
+def small_cells(counts: Floats, min_count: int = MIN_RECORDS) -> int:
+    """Number of cells in which a count is from 1 to `min_count` - 1; counts are (kinds, ...), such as by label."""
+    return int(_is_small(counts, min_count).any(axis=0).sum())
+
+
+def merged_cells(counts: Floats, min_count: int = MIN_RECORDS) -> Ints | None:
+    """The first cells of groups of neighbours in which every count is 0 or at least `min_count`.
+
+    Every published number that counts records has to be 0 or at least the minimum, so where counts are published by
+    label the rule holds for each label: 2 deaths among 30 patients are a small cell. Cells are merged instead of being
+    left out, because what is left out can be computed from the total. A cell that may be shown stays as it is.
+
+    Parameters
+    ----------
+    counts
+        Exact counts, shape (kinds, cells), with the cells in order.
+    min_count
+        The smallest count that may be shown, apart from 0.
+
+    Returns
+    -------
+    array of int, or None
+        The first cell of each group; None where a kind has fewer records in all, so that no table of it may be shown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.metrics.binning import merged_cells
+    >>> merged_cells(np.array([[20, 3, 9, 0, 15], [0, 12, 0, 0, 30]]))
+    array([0, 1, 3, 4])
+    """
+    sums: list[Floats] = []
+    starts: list[int] = []
+    group, first = np.zeros(len(counts)), 0
+    for cell, column in enumerate(np.asarray(counts, dtype=np.float64).T):
+        group = group + column
+        if not _is_small(group, min_count).any():
+            sums.append(group)
+            starts.append(first)
+            group, first = np.zeros(len(counts)), cell + 1
+    while first < counts.shape[1]:  # what is left joins the groups before it
+        if not starts:
+            return None
+        group, first = group + sums.pop(), starts.pop()
+        if not _is_small(group, min_count).any():
+            return np.array([*starts, first])
+    return np.array(starts, dtype=np.int64)
+
+
+def _is_small(counts: Floats, min_count: int) -> Bools:
+    """Whether counts are from 1 to `min_count` - 1, whatever rounding left of them."""
+    return np.asarray((counts > 0.5) & (counts < min_count - 0.5))
 
 
 def odds_cells(odds: Floats, cells: int, reach: float) -> Ints:

@@ -10,16 +10,17 @@ box: its coverage is at least as stated, and the price is width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from fedcalib.errors import InputError
 from fedcalib.metrics import intervals
-from fedcalib.metrics.binning import bin_edges, bin_index_unchecked, check_bins
+from fedcalib.metrics.binning import bin_edges, bin_index_unchecked, check_bins, merged_cells
 from fedcalib.metrics.intervals import Band, Interval, Proportion, matching, record_blocks, some_records
 from fedcalib.types import Floats, Ints
+from fedcalib.wire import ADDED
 
 BINS = 15
 
@@ -41,6 +42,8 @@ class Reliability:
         Sums of their probabilities, shape (groups, bins).
     correct
         How many are of the predicted class (or of the group's class), shape (groups, bins).
+    cuts
+        Edges of the bins, shape (bins + 1,); None for bins of equal width.
 
     Examples
     --------
@@ -57,11 +60,14 @@ class Reliability:
     count: Floats
     confidence: Floats
     correct: Floats
+    cuts: Floats | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
         shapes = {np.shape(self.count), np.shape(self.confidence), np.shape(self.correct)}
         if len(shapes) != 1 or np.ndim(self.count) != 2:
             raise InputError(f"Expected three arrays of one shape (groups, bins), found {sorted(shapes)}.")
+        if self.cuts is not None and np.shape(self.cuts) != (self.bins + 1,):
+            raise InputError(f"Expected {self.bins + 1} edges of {self.bins} bins, found {np.shape(self.cuts)}.")
 
     @classmethod
     def top_label(cls, probs: Any, labels: Any, bins: int = BINS) -> Reliability:
@@ -113,7 +119,23 @@ class Reliability:
     def __add__(self, other: Reliability) -> Reliability:
         if self.count.shape != other.count.shape:
             raise InputError(f"Expected tables of one shape, found {self.count.shape} and {other.count.shape}.")
-        return Reliability(self.count + other.count, self.confidence + other.confidence, self.correct + other.correct)
+        if not np.array_equal(self.edges, other.edges):
+            raise InputError("Expected tables with the same edges, found others; add tables before bins are merged.")
+        count, confidence = self.count + other.count, self.confidence + other.confidence
+        return Reliability(count, confidence, self.correct + other.correct, self.cuts)
+
+    def merged(self, min_count: int) -> Reliability | None:
+        """The table with neighbouring bins merged until every count, of right and of wrong records, may be shown.
+
+        Counts have to be exact. None where even one bin for all records would show a count below `min_count`.
+        """
+        starts = merged_cells(np.concatenate([self.correct, self.count - self.correct]), min_count)
+        if starts is None:
+            return None
+        count, confidence, correct = (
+            np.add.reduceat(table, starts, axis=1) for table in (self.count, self.confidence, self.correct)
+        )
+        return Reliability(count, confidence, correct, np.append(self.edges[starts], self.edges[-1]))
 
     @property
     def groups(self) -> int:
@@ -127,7 +149,7 @@ class Reliability:
     @property
     def edges(self) -> Floats:
         """Edges of the bins, shape (bins + 1,)."""
-        return bin_edges(self.bins)
+        return bin_edges(self.bins) if self.cuts is None else self.cuts
 
     @property
     def records(self) -> float:

@@ -31,6 +31,7 @@ from fedcalib.privacy.ring import (
 from fedcalib.query import Block, Query
 from fedcalib.randomness import Randomness
 from fedcalib.types import Array, Floats
+from fedcalib.wire import ADDED
 
 _MAX_ALL_PAIRS = 50  # clients; beyond, each shares masks with some of the others only
 _MAX_STATED = 100.0  # an epsilon that no longer says anything
@@ -168,7 +169,7 @@ class DistributedDP(Privacy):
 
     epsilon: float
     delta: float = 0.0
-    colluding: int = field(default=0, metadata={"later": True})
+    colluding: int = field(default=0, metadata=ADDED)
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from fedcalib.accounting.spending import Spending
+from fedcalib.errors import InputError
 from fedcalib.privacy import Privacy
 
 
@@ -71,11 +72,40 @@ def for_units(spent: Spending, column: str | None) -> Spending:
     return replace(spent, statement=spent.statement + kept)
 
 
+def smallest_count(privacy: Privacy, min_count: int) -> int | None:
+    """The smallest count that published tables may show, apart from 0; None where noise protects, or if it is 1."""
+    if min_count < 1:
+        raise InputError(f"Expected a min_count of at least 1, found {min_count}.")
+    return None if privacy.private or min_count == 1 else min_count
+
+
+def as_published(spent: Spending, numbers: int, min_count: int | None) -> Spending:
+    """State what the server saw of exact counts, where published tables show less of them."""
+    if min_count is None:
+        return spent
+    told = (
+        f" Published tables and figures show no count from 1 to {min_count - 1}: neighbouring cells are merged until "
+        f"none is left, after all metrics are computed. The server itself saw {numbers} exact sums, before any merging."
+    )
+    return replace(spent, statement=spent.statement + told)
+
+
 def as_simulation(spent: Spending) -> Spending:
     """Mark spending as that of a simulation, which protects nobody."""
     if spent.simulation:
         return spent
     return replace(spent, simulation=True, statement=f"{_MARK}{spent.statement}")
+
+
+def with_repeats(total: Spending, repeats: float) -> Spending:
+    """A total with what queries cost that were sent again; a ledger debits each of these when it is sent."""
+    if total.epsilon is None or not repeats > 0:
+        return total
+    epsilon = total.epsilon + repeats
+    note = "Queries were sent again because no answer had arrived; every query that is sent counts as spent, so the "
+    return replace(
+        total, epsilon=epsilon, statement=f"{total.statement} {note}total that was debited is epsilon = {epsilon:.6g}."
+    )
 
 
 def _statement(calibration: Spending, epsilon: float, delta: float, parallel: bool) -> str:

@@ -7,13 +7,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, final
 
+import numpy as np
+
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.evaluation import Fitted, MetricsReport
-from fedcalib.cohort import Disjoint, Everyone, Participation
+from fedcalib.artifacts.evaluation import Fitted, MetricsReport, withheld
+from fedcalib.artifacts.saving import with_disclosure
+from fedcalib.cohort import MIN_RECORDS, Disjoint, Everyone, Participation
 from fedcalib.data.reading import wording
-from fedcalib.errors import InputError, RefusedError
+from fedcalib.errors import BudgetError, InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.files import save_text
 from fedcalib.loop import Result, Runtime
@@ -29,14 +32,23 @@ from fedcalib.report.page import Page
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents, reports
-from fedcalib.workflows.budget import ALONE, Shares, for_units, scaled, shares, together
+from fedcalib.workflows.budget import (
+    ALONE,
+    Shares,
+    as_published,
+    for_units,
+    scaled,
+    shares,
+    smallest_count,
+    together,
+)
 from fedcalib.workflows.evaluation import site_rows
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _HIDDEN = "Single sites are left out: the model hides them."
 _UNMEASURED = "Before and after were not measured: "
-Measures: TypeAlias = tuple[Result[MetricsReport], ...]  # before and after, or none
+Measures: TypeAlias = tuple[Result[MetricsReport], ...]  # before and after, before alone, or none
 
 
 @final
@@ -89,18 +101,22 @@ class CalibrationResult:
     sites: tuple[SiteRow, ...] = ()
     left_out: tuple[str, ...] = ()  # what is said about records that were left out
     held_out: bool = True  # measured on records that were not fitted
+    min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
     provenance: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def at_sites(cls, phase: Phase[Fitted], result: Result[Fitted], replayed: bool) -> CalibrationResult:
         """The result of fitting and measuring sites at a distance in one conversation, on the same records."""
         fitted, agreed = result.artifact, phase.agreed
+        smallest = smallest_count(agreed.privacy, MIN_RECORDS)
+        spent = as_published(result.privacy, agreed.numbers, smallest)
         return cls(
             method=agreed.method.fit,  # type: ignore[attr-defined]
             calibrator=fitted.calibrator,
             before=fitted.before,
             after=fitted.after,
-            privacy=result.privacy,
+            privacy=with_disclosure(spent, fitted.calibrator),
+            min_count=smallest,
             private=agreed.privacy.private,
             counts=documents.counts(agreed.schema, agreed.privacy),
             phases=(phase,),
@@ -112,7 +128,9 @@ class CalibrationResult:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Everything that a reader has to know."""
-        return tuple(dict.fromkeys((*self.left_out, *self.remarks)))
+        reports = [one.published(self.min_count or 1) for one in (self.before, self.after) if one is not None]
+        hidden = [withheld(one.min_count) for one in reports if np.isnan(one.reliability.count).all()]
+        return tuple(dict.fromkeys((*self.left_out, *self.remarks, *hidden)))
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib calibrate --format json` prints it."""
@@ -125,6 +143,7 @@ class CalibrationResult:
             "warnings": list(self.warnings),
             "phases": [phase.cost() for phase in self.phases],
             "replayed": self.replayed,
+            **documents.minimum(self.min_count),
         }
 
     def to_frame(self) -> Any:
@@ -148,8 +167,8 @@ class CalibrationResult:
             records=self.counts["records"],
             clients=self.counts["sites"],
             metrics=reports.metric_rows(self.before, self.after),
-            before=reports.diagram("before", self.before),
-            after=reports.diagram("after", self.after),
+            before=reports.diagram("before", self.before, self.min_count),
+            after=reports.diagram("after", self.after, self.min_count),
             sites=self.sites,
             site_metric=ECE.title,
             warnings=(*self.warnings, *hidden),
@@ -176,6 +195,10 @@ class Calibration:
     test: Data | None = None  # records to measure on, instead of holding some out
     holdout: float = 0.3  # share of records to measure on; 0 for none
     session: WorkflowSession = field(default_factory=WorkflowSession)
+    min_count: int = MIN_RECORDS  # the smallest count that published tables of exact models show, apart from 0
+
+    def __post_init__(self) -> None:
+        smallest_count(self.privacy, self.min_count)
 
     def dry_run(self) -> documents.DryRun:
         """What would be asked and what it would cost; nothing is asked."""
@@ -203,12 +226,12 @@ class Calibration:
                 return replace(done, provenance=self._provenance)
             split = self._split(conductor)
             phases = self._phases(split)
-            conductor.pay(phases.total)
+            conductor.pay(phases.total, (phases.fit, split.fitted))
             # where nothing can be measured, nothing needs to be held out
             fitted = conductor.run(phases.fit, InProcess(split.fitted if phases.measures else split.all))
-            measured = self._measured(conductor, phases, split.held, fitted.artifact)
+            measured, missed = self._measured(conductor, phases, split.held, fitted.artifact)
             conductor.tell()
-        return self._result(split, phases, fitted, measured, conductor.replayed)
+        return self._result(split, replace(phases, warnings=(*phases.warnings, *missed)), fitted, measured, conductor)
 
     def _at_sites(self, schema: Schema) -> Phase[Fitted]:
         """Fit and measure in one conversation: sites at a distance hold no records out by a server's coin."""
@@ -266,33 +289,41 @@ class Calibration:
 
     def _measured(
         self, conductor: Conductor, phases: Phases, held: Federation | None, calibrator: Calibrator
-    ) -> Measures:
+    ) -> tuple[Measures, tuple[str, ...]]:
+        """Measure before and after; a measurement that cannot be paid again leaves the calibrator as it is."""
         if held is None or not phases.measures:
-            return ()
-        before, after = phases.measures
+            return (), ()
         calibrated = replace(held, records=calibrator.over(held.records))
-        return conductor.run(before, InProcess(held)), conductor.run(after, InProcess(calibrated))
+        found: list[Result[MetricsReport]] = []
+        try:
+            for phase, records in zip(phases.measures, (held, calibrated), strict=True):
+                found.append(conductor.run(phase, InProcess(records)))
+        except BudgetError as error:
+            return tuple(found), (f"{'After was' if found else 'Before and after were'} not measured: {error}",)
+        return tuple(found), ()
 
     def _result(
-        self, split: Split, phases: Phases, fitted: Result[Calibrator], measured: Measures, replayed: bool
+        self, split: Split, phases: Phases, fitted: Result[Calibrator], measured: Measures, conductor: Conductor
     ) -> CalibrationResult:
-        # what was spent in the end, queries that had to be sent again included
-        spent = together(fitted.privacy, [result.privacy for result in measured], phases.parallel)
-        before, after = (result.artifact for result in measured) if measured else (None, None)
+        before, after = (*(result.artifact for result in measured), None, None)[:2]
+        smallest = smallest_count(self.privacy, self.min_count)
+        numbers = sum(phase.agreed.numbers for phase in phases.all)
+        spent = for_units(as_published(conductor.stated(phases.total), numbers, smallest), self.data.columns.unit)
         missing = documents.missing(split.all.schema.classes, *(result.artifact for result in measured))
         return CalibrationResult(
             method=self.method,
             calibrator=fitted.artifact,
             before=before,
             after=after,
-            privacy=for_units(spent, self.data.columns.unit),
+            privacy=with_disclosure(spent, fitted.artifact),
+            min_count=smallest,
             private=self.privacy.private,
             counts=documents.counts(split.all, self.privacy),
             sites=site_rows(split.held if measured else None, fitted.artifact, self.privacy),
             phases=phases.all,
             left_out=split.warnings,
             remarks=(*phases.warnings, *missing),
-            replayed=replayed,
+            replayed=conductor.replayed,
             provenance=self._provenance,
         )
 
@@ -335,6 +366,7 @@ def calibrate(
     participation: Participation | None = None,
     test: Any = None,
     holdout: float = 0.3,
+    min_count: int = MIN_RECORDS,
     **options: Unpack[Options],
 ) -> CalibrationResult:
     """Fit a calibrator across sites without pooling their records, and measure what it changes.
@@ -357,6 +389,8 @@ def calibrate(
         Records to measure on, as for `data`, instead of holding some out.
     holdout
         Share of records to measure on instead of fitting; 0 for none.
+    min_count
+        The smallest count of records, apart from 0, that published tables and figures of an exact model show.
     **options
         Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
@@ -391,4 +425,4 @@ def calibrate(
     source, session = opening(data, **options)
     tested = None if test is None else Data.of(test, source.columns)
     who, model = participation or Everyone(), privacy or SecAgg()
-    return Calibration(source, method or Auto(), model, who, tested, holdout, session).run()
+    return Calibration(source, method or Auto(), model, who, tested, holdout, session, min_count).run()

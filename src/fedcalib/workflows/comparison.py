@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Final, TypeAlias, Unpack, final
 
 import numpy as np
 
+from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.cohort import Disjoint, Everyone, Participation
-from fedcalib.errors import FedcalibError, InputError
+from fedcalib.errors import BudgetError, FedcalibError, InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline, Runtime, Step, Total, run
 from fedcalib.method import Method
@@ -181,18 +182,19 @@ class MethodComparison:
             federation, _ = conductor.read(self.data, private=True)
             fitted, held = self.holdout.part(federation, conductor.state.derived("holdout"))
             phases = self._phases(fitted.schema, held.schema, self.privacy.budget.unit)
-            conductor.pay(phases.total)
+            conductor.pay(phases.total, *((fit, fitted) for fit in phases.fits.values()))
             before = conductor.run(phases.measure("base"), InProcess(held)).artifact
-            rows = []
-            for name, fit in phases.fits.items():
-                calibrator = conductor.run(fit, InProcess(fitted)).artifact
-                calibrated = replace(held, records=calibrator.over(held.records))
-                after = conductor.run(phases.measure(name), InProcess(calibrated)).artifact
-                rows.append(MethodRow(name, private_values(after, before), **fit.agreed.cost()))
+            rows, refused = [], dict(phases.refused)
+            for name in phases.fits:
+                try:
+                    rows.append(_spent(phases, name, (fitted, held), before, conductor))
+                except BudgetError as error:  # what was released of the other methods is still shown
+                    refused[name] = str(error)
             conductor.tell()
-        base, statement = MethodRow(_BASE, private_values(before, before)), self.session.marked(phases.total).statement
-        simulation = self.session.simulate is not None
-        return self._result(base, rows, phases.refused, statement, simulation=simulation, seed=self.session.simulate)
+            spent = conductor.stated(phases.total)
+        base, simulate = MethodRow(_BASE, private_values(before, before)), self.session.simulate
+        told = replace(self, facts={**self.facts, "epsilon": spent.epsilon, "delta": spent.delta})
+        return told._result(base, rows, refused, spent.statement, simulation=simulate is not None, seed=simulate)
 
     def _result(
         self, base: MethodRow, rows: Sequence[MethodRow], refused: Mapping[str, str], statement: str, **how: Any
@@ -205,8 +207,9 @@ class MethodComparison:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        parts = (self.privacy, self.participation, self.holdout)
-        return {"methods": {name: repr(method) for name, method in self.methods.items()}, "how": list(map(repr, parts))}
+        methods = {name: wire.encode(method) for name, method in self.methods.items()}
+        how = [wire.encode(self.privacy), wire.encode(self.participation), repr(self.holdout)]
+        return {"methods": methods, "how": how}
 
     def _split(self, federation: Federation, state: State, repeat: int) -> HeldOut:
         fitted, held = self.holdout.part(federation, state.derived(f"holdout {repeat}"))
@@ -343,6 +346,17 @@ def figures(records: Records) -> Figures:
     probs, labels = np.asarray(records.probs, dtype=np.float64), records.labels
     shown = (*shown_in("comparison"), *shown_in("change"))
     return {metric.name: metric.exact(probs, labels) for metric in shown}
+
+
+def _spent(
+    phases: ComparisonPhases, name: str, sides: tuple[Federation, Federation], before: MetricsReport, by: Conductor
+) -> MethodRow:
+    """Fit one method and measure it; its epsilon is what its fit was debited."""
+    fit, (fitted, held) = phases.fits[name], sides
+    found = by.run(fit, InProcess(fitted))
+    calibrated = replace(held, records=found.artifact.over(held.records))
+    after = by.run(phases.measure(name), InProcess(calibrated)).artifact
+    return MethodRow(name, private_values(after, before), **{**fit.agreed.cost(), "epsilon": found.privacy.epsilon})
 
 
 def _simulated(name: str, trials: Sequence[Trial], before: Sequence[Figures]) -> MethodRow:

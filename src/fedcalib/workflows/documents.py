@@ -78,6 +78,11 @@ def word(method: Method[Any]) -> str:
     return next((row.word for row in choices("method") if row.name == name), kebab(name))
 
 
+def minimum(min_count: int | None) -> dict[str, int]:
+    """The smallest count that tables show, where there is one."""
+    return {} if min_count is None else {"min_count": min_count}
+
+
 def counts(source: Federation | Runtime | Schema, privacy: Privacy) -> dict[str, int | None]:
     """Count sites and records, where that tells nobody anything that the model hides."""
     if privacy.private:

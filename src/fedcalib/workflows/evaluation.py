@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Unpack, final
 
+import numpy as np
+
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
@@ -33,8 +35,9 @@ from fedcalib.query import Answer, Query
 from fedcalib.records import Schema
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
+from fedcalib.types import Ints
 from fedcalib.workflows import documents
-from fedcalib.workflows.budget import for_units
+from fedcalib.workflows.budget import as_published, for_units, smallest_count
 from fedcalib.workflows.reports import CURVE_FILES, curve_files
 from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -60,14 +63,24 @@ class SiteMetrics:
 def exact_sites(federation: Federation, at: At | None = None) -> tuple[SiteMetrics, ...]:
     """Measure each site exactly, for a privacy model that hides nothing."""
     agreed = Agreement.of(FederatedMetrics(), Open(), Everyone(), Schema(federation.schema.classes, 1))
-    found = []
+    found, fewest = [], _fewest(federation.sizes)
     for index, records in enumerate(federation.clients()):
-        shown = len(records) >= MIN_RECORDS
+        shown = len(records) >= fewest
         report = conduct(agreed, InProcess(Federation.of([records]))).artifact if shown else None
         found.append(SiteMetrics(federation.name(index), len(records) if shown else None, report))
         if at is not None:
             at(index + 1, len(federation))
     return tuple(found)
+
+
+def _fewest(sizes: Ints) -> int:
+    """The records of the smallest site that is shown.
+
+    Sites with fewer than the minimum are withheld. If all of these together have fewer, the total less the sites that
+    are shown would tell how many, so the next larger site is withheld as well.
+    """
+    small, others = sizes[sizes < MIN_RECORDS], np.unique(sizes[sizes >= MIN_RECORDS])
+    return int(others[0]) + 1 if 0 < small.sum() < MIN_RECORDS and len(others) else MIN_RECORDS
 
 
 def site_rows(held: Federation | None, calibrator: Calibrator, privacy: Privacy) -> tuple[SiteRow, ...]:
@@ -100,6 +113,7 @@ class EvaluationResult:
     left_out: tuple[str, ...]  # what is said about records that were left out
     remarks: tuple[str, ...]  # what is said about metrics and sites that are not shown
     replayed: bool
+    min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -117,6 +131,7 @@ class EvaluationResult:
             "per_client": None if self.per_client is None else self.per_client.to_json(),
             "warnings": list(self.warnings),
             "replayed": self.replayed,
+            **documents.minimum(self.min_count),
         }
         if self.curves is not None:
             document["curves"] = {"figures": self.curves.to_json(), "warnings": list(self.curves.warnings)}
@@ -155,6 +170,10 @@ class Evaluation:
     curves: bool = False  # a binary classifier's curves as well, within the same budget
     per_client: bool = False  # the usual client's own error as well, within the same budget
     session: WorkflowSession = field(default_factory=WorkflowSession)
+    min_count: int = MIN_RECORDS  # the smallest count that published tables of exact models show, apart from 0
+
+    def __post_init__(self) -> None:
+        smallest_count(self.privacy, self.min_count)
 
     def dry_run(self) -> documents.DryRun:
         """What would be asked and what it would cost; nothing is asked."""
@@ -170,13 +189,18 @@ class Evaluation:
                 raise InputError("Expected records at hand to apply a calibrator to, found a runtime of sites.")
             source, left_out = self._source(conductor)
             phase = self._phase(source.schema)
-            conductor.pay(phase.spending)
-            found = self._measure(phase, source, conductor)
+            alone = self._alone(phase, source)
+            conductor.pay((alone or phase).spending)
+            found = self._measure(phase, alone, source, conductor)
             conductor.tell()
-        return self._result(found, source, left_out, conductor.replayed)
+        smallest = smallest_count(self.privacy, self.min_count)
+        spent = as_published(conductor.stated((alone or phase).spending), phase.agreed.numbers, smallest)
+        return self._result(found, spent, source, left_out, conductor.replayed)
 
-    def _result(self, found: _Found, source: _Source, left_out: tuple[str, ...], replayed: bool) -> EvaluationResult:
-        artifact, spent, sites = found
+    def _result(
+        self, found: _Found, spent: Spending, source: _Source, left_out: tuple[str, ...], replayed: bool
+    ) -> EvaluationResult:
+        artifact, sites = found
         metrics, curves, own = _parts(artifact)
         missing = documents.missing(source.schema.classes, metrics)
         return EvaluationResult(
@@ -189,6 +213,7 @@ class Evaluation:
             left_out=left_out,
             remarks=(*missing, *self._unseen(sites), *(() if own is None else own.warnings)),
             replayed=replayed,
+            min_count=smallest_count(self.privacy, self.min_count),
         )
 
     @property
@@ -219,27 +244,29 @@ class Evaluation:
         method = methods[0] if len(methods) == 1 else Together(methods)
         return Phase.of("evaluation", method, self.privacy, self.participation, schema)
 
-    def _apart(self, phase: Phase[Any], federation: Federation, conductor: Conductor) -> _Found:
-        """Ask site by site."""
-        alone = self._phase(Schema(federation.schema.classes, 1))
+    def _alone(self, phase: Phase[Any], source: _Source) -> Phase[Any] | None:
+        """What a single site is asked where sites are asked one by one; None where all are asked at once."""
+        apart = isinstance(source, Federation) and _visible(phase)
+        return self._phase(Schema(source.schema.classes, 1)) if apart else None
+
+    def _apart(self, phase: Phase[Any], alone: Phase[Any], federation: Federation, conductor: Conductor) -> _Found:
+        """Ask site by site; a record pays for its own site, so all of them cost what one does."""
         results = [
             conductor.run(replace(alone, name=f"{phase.name}-{index}"), InProcess(Federation.of([records])))
             for index, records in enumerate(federation.clients())
         ]
         sites = tuple(_shown(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results))
-        # a record pays for its own site, so the largest epsilon counts
-        spent = max((result.privacy for result in results), key=lambda one: one.epsilon or 0.0)
-        return _together(phase.agreed, results), spent, sites
+        return _together(phase.agreed, results), sites
 
-    def _measure(self, phase: Phase[Any], source: _Source, conductor: Conductor) -> _Found:
+    def _measure(self, phase: Phase[Any], alone: Phase[Any] | None, source: _Source, conductor: Conductor) -> _Found:
         """Ask all sites at once, unless they can be seen; where nothing is hidden, look at each site at hand too."""
-        if isinstance(source, Federation) and _visible(phase):
-            return self._apart(phase, source, conductor)
+        if alone is not None and isinstance(source, Federation):
+            return self._apart(phase, alone, source, conductor)
         result = conductor.run(phase, source if isinstance(source, Runtime) else InProcess(source))
         if isinstance(source, Runtime) or not isinstance(self.privacy, Open):
-            return result.artifact, result.privacy, None
+            return result.artifact, None
         with self.session.notices.progress("sites") as at:
-            return result.artifact, result.privacy, exact_sites(source, at)
+            return result.artifact, exact_sites(source, at)
 
     def _unseen(self, sites: tuple[SiteMetrics, ...] | None) -> list[str]:
         """Which sites are not shown, and why."""
@@ -250,11 +277,11 @@ class Evaluation:
             return []
         if self.privacy.private:
             return [f"Some sites are not shown: {_FEW} as far as the noise tells."]
-        return [f"{hidden} of {len(sites)} sites are not shown: {_FEW}."]
+        return [f"{hidden} of {len(sites)} sites are not shown: {_FEW}, or needed to hide such a site."]
 
 
 _Source = Federation | Runtime
-_Found = tuple[Any, Spending, tuple[SiteMetrics, ...] | None]
+_Found = tuple[Any, tuple[SiteMetrics, ...] | None]
 
 
 def _visible(phase: Phase[Any]) -> bool:
@@ -308,6 +335,7 @@ def evaluate(
     participation: Participation | None = None,
     curves: bool = False,
     per_client: bool = False,
+    min_count: int = MIN_RECORDS,
     **options: Unpack[Options],
 ) -> EvaluationResult:
     """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
@@ -329,6 +357,8 @@ def evaluate(
         Of a binary classifier, release ROC, precision-recall and reliability curves too, within the same budget.
     per_client
         Measure how badly calibrated the usual client is too, within the same budget.
+    min_count
+        The smallest count of records, apart from 0, that published tables and figures of an exact model show.
     **options
         Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
@@ -362,4 +392,5 @@ def evaluate(
     """
     source, session = opening(data, **options)
     who = participation or Everyone()
-    return Evaluation(source, privacy or Open(), who, calibrator, curves, per_client, session).run()
+    model = privacy or Open()
+    return Evaluation(source, model, who, calibrator, curves, per_client, session, min_count).run()

@@ -12,16 +12,17 @@ import numpy as np
 
 from fedcalib import wire
 from fedcalib.artifacts.calibrator import Calibrator, Identity
-from fedcalib.artifacts.evaluation import Review
-from fedcalib.cohort import Everyone
-from fedcalib.errors import InputError
+from fedcalib.artifacts.evaluation import MetricsReport, Review
+from fedcalib.cohort import MIN_RECORDS, Everyone
+from fedcalib.errors import BudgetError, InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.methods.domain_shift import AccT
 from fedcalib.methods.platt import PlattScaling
-from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.intervals import UNKNOWN, Measured
+from fedcalib.metrics.reliability import Reliability
 from fedcalib.metrics.table import ACCURACY, ECE, Metric, shown_in
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
@@ -31,10 +32,22 @@ from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import timeline
 from fedcalib.report.values import TimePoint
 from fedcalib.runtimes import InProcess
+from fedcalib.transcript import Transcript
 from fedcalib.types import Array, Ints
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units, scaled
-from fedcalib.workflows.drift import Day, Every, Monitor, Timeline, Window, as_day, mixed, together, windows_between
+from fedcalib.workflows.drift import (
+    Ask,
+    Day,
+    Every,
+    Monitor,
+    Timeline,
+    Window,
+    as_day,
+    mixed,
+    together,
+    windows_between,
+)
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES: Final = ("calibrator.json", "result.json", "report.html")
@@ -284,6 +297,31 @@ class MonitorResult:
         return documents.write_all(folder, contents)
 
 
+def _watched(monitor: Monitor, labels: list[str], ask: Ask) -> tuple[Timeline, tuple[str, ...]]:
+    """Measure window after window; where one cannot be paid again, the windows before it are given."""
+    reached: list[str] = []
+
+    def noted(label: str, method: ReviewWindow) -> Result[Review]:
+        reached.append(label)
+        return ask(label, method)
+
+    try:
+        return monitor.watch(labels, noted), ()
+    except BudgetError as error:
+        if len(reached) < 2:
+            raise
+        before = monitor.watch(reached[:-1], ask)  # from the transcripts
+        return before, (f"From {reached[-1]} on, nothing was measured: {error}",)
+
+
+def _withheld(phase: Phase[Review]) -> Result[Review]:
+    """A window of which nothing is shown, and nobody is asked about."""
+    agreed, unknown = phase.agreed, np.full((1, 1), UNKNOWN)
+    nothing = MetricsReport.nothing(Reliability(unknown, unknown, unknown), 0.0, 0.0)
+    review = Review(nothing, Measured(UNKNOWN))
+    return Result(review, agreed.spending, agreed.plan, agreed.cohort, Transcript(), agreed.bytes_per_client)
+
+
 def _shown() -> list[Metric]:
     """The metrics over time, errors first."""
     return sorted(shown_in("timeline"), key=lambda metric: metric.direction == "higher")
@@ -324,6 +362,11 @@ class Windows:
     records: Mapping[str, Federation]
     first_days: Mapping[str, str | int]
     warnings: tuple[str, ...]
+
+    @property
+    def few(self) -> tuple[str, ...]:
+        """The windows with fewer records than exact figures may be of."""
+        return tuple(name for name, window in self.records.items() if len(window.records) < MIN_RECORDS)
 
     @property
     def schema(self) -> Schema:
@@ -372,17 +415,19 @@ class Monitoring:
         with self.session.opened("monitor", self._settings, self.data) as conductor:
             windows = self._windows(conductor)
             first = self._first(windows)
-            conductor.pay(together([first.spending] * len(windows.records)))
+            total = together([first.spending] * len(windows.records))
+            conductor.pay(total, (first, next(iter(windows.records.values()))))
+            few = () if self.privacy.private else windows.few
 
             def ask(label: str, method: ReviewWindow) -> Result[Review]:
                 # a window that serves what the first one does is planned as the first one
                 known = first if method == self._reviewed(windows.schema) else self._phase(method, windows)
                 phase = replace(known, name=label.replace(" ", "-"))
-                return conductor.run(phase, InProcess(windows.records[label]))
+                return _withheld(phase) if label in few else conductor.run(phase, InProcess(windows.records[label]))
 
-            found = self._monitor(windows.schema).watch(list(windows.records), ask)
+            found, missed = _watched(self._monitor(windows.schema), list(windows.records), ask)
             conductor.tell()
-        spent = for_units(found.spending, self.data.columns.unit)
+        spent = for_units(conductor.stated(total), self.data.columns.unit)
         return MonitorResult(
             timeline=replace(found, spending=spent),
             by=self.by,
@@ -390,7 +435,11 @@ class Monitoring:
             first_days=windows.first_days,
             recalibrate=self.recalibrate,
             private=self.privacy.private,
-            warnings=windows.warnings,
+            warnings=(
+                *windows.warnings,
+                *missed,
+                *(f"{one} is withheld: fewer than {MIN_RECORDS} records." for one in few),
+            ),
             replayed=conductor.replayed,
             provenance=self._provenance,
         )
@@ -429,9 +478,10 @@ class Monitoring:
         outside = int((place < 0).sum())
         if not outside:
             return ()
-        told = f"{outside} of {len(place)} records are of days before --from or after --until, and left out."
-        conductor.session.notices.warn(told)
-        return () if self.privacy.private else (told,)
+        dropped = "records are of days before --from or after --until, and left out."
+        conductor.session.notices.warn(f"{outside} of {len(place)} {dropped}")
+        few = f"Fewer than {MIN_RECORDS} of the" if outside < MIN_RECORDS else f"{outside} of {len(place)}"
+        return () if self.privacy.private else (f"{few} {dropped}",)
 
     def _monitor(self, schema: Schema) -> Monitor:
         if not self.recalibrate:

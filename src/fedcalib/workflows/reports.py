@@ -12,12 +12,19 @@ import numpy as np
 
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import Curve, Curves, MetricsReport, headline
+from fedcalib.cohort import MIN_RECORDS
+from fedcalib.errors import RefusedError
+from fedcalib.estimation.score_rates import reliability
+from fedcalib.estimation.score_table import ScoreTable
+from fedcalib.metrics.binning import bin_index_unchecked
 from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.metrics.reliability import BINS
 from fedcalib.metrics.table import ECE, Metric, shown_in
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
 from fedcalib.report.values import Diagram, MetricRow, PlotLine, SiteRow
+from fedcalib.types import Floats
 
 _CLEAR: Final = 3.0  # standard deviations of noise below which a bin shows nothing
 
@@ -42,12 +49,14 @@ def _row(metric: Metric, before: Measured | None, after: Measured | None = None)
     return MetricRow(metric.title, before, after, metric.direction, metric.definition)
 
 
-def diagram(label: str, report: MetricsReport | None) -> Diagram | None:
-    """Draw a reliability table; bins that drown in noise show nothing."""
+def diagram(label: str, report: MetricsReport | None, min_count: int | None = MIN_RECORDS) -> Diagram | None:
+    """Draw a reliability table as it may be published; bins that drown in noise show nothing."""
     if report is None:
         return None
-    table, noise = report.reliability, report.count_variance
+    table, noise = report.published(min_count or 1).reliability, report.count_variance
     count = table.count[0]
+    if np.isnan(count).all():
+        return None
     clear = count > max(_CLEAR * np.sqrt(2 * noise), 0.0)
     held = np.where(clear, count, np.nan)
     observed = np.clip(table.correct[0] / held, 0.0, 1.0)
@@ -73,10 +82,31 @@ CURVE_FILES: Final = ("report.html", "roc.png", "pr.png", "reliability.png", "cu
 def curve_files(
     report: MetricsReport | None, curves: Curves, spent: Spending, facts: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """Draw every picture and the page around them."""
-    diagram = _diagram(curves)
-    pictures = (_roc(curves), _pr(curves))
-    page = Page(
+    """Draw every picture and the page around them; where no table may be published, the page has metrics only.
+
+    Metrics are those of the table that the server saw; pictures and the file of curves show it with merged cells.
+    """
+    min_count = facts.get("min_count") or 1
+    try:
+        shown = curves.published(min_count)
+    except RefusedError as reason:
+        return {"report.html": render(_page(report, curves, spent, facts, warnings=(str(reason),))).encode()}
+    diagram, pictures = _diagram(curves, shown), (_roc(curves, shown), _pr(curves, shown))
+    page = _page(report, curves, spent, facts, before=diagram, figures=pictures)
+    drawn = [render(page).encode(), *(picture.png for picture in pictures), curve_plots.reliability(diagram).png]
+    return dict(zip(CURVE_FILES, [*drawn, shown.dumps(spent, min_count=min_count).encode()], strict=True))
+
+
+def _page(
+    report: MetricsReport | None,
+    curves: Curves,
+    spent: Spending,
+    facts: Mapping[str, Any],
+    *,
+    warnings: tuple[str, ...] = (),
+    **drawn: Any,
+) -> Page:
+    return Page(
         title="Evaluation of a binary classifier",
         summary=(_headline(curves),),
         privacy=(spent.statement,),
@@ -85,15 +115,12 @@ def curve_files(
         records=facts["records"],
         clients=facts["sites"],
         metrics=_rows(report, curves),
-        before=diagram,
         sites=_sites(facts["per_site"]),
         site_metric=ECE.title,
-        figures=pictures,
-        warnings=(*facts["warnings"], *curves.warnings),
+        warnings=(*facts["warnings"], *curves.warnings, *warnings),
         provenance={"method": "score-curves"},
+        **drawn,
     )
-    drawn = [render(page).encode(), *(picture.png for picture in pictures), curve_plots.reliability(diagram).png]
-    return dict(zip(CURVE_FILES, [*drawn, curves.dumps(spent).encode()], strict=True))
 
 
 def _rows(report: MetricsReport | None, curves: Curves) -> tuple[MetricRow, ...]:
@@ -116,14 +143,14 @@ def _headline(curves: Curves) -> str:
     )
 
 
-def _roc(curves: Curves) -> Picture:
+def _roc(curves: Curves, shown: Curves) -> Picture:
     known = "" if np.isnan(curves.auc.value) else f"AUC {curves.auc.value:.3f}"
-    return curve_plots.roc([_line("model", curves.roc(), known)])
+    return curve_plots.roc([_line("model", shown.roc(), known)])
 
 
-def _pr(curves: Curves) -> Picture:
+def _pr(curves: Curves, shown: Curves) -> Picture:
     rate = curves.positive_rate.value
-    return curve_plots.pr([_line("model", curves.pr(), "")], None if np.isnan(rate) else rate)
+    return curve_plots.pr([_line("model", shown.pr(), "")], None if np.isnan(rate) else rate)
 
 
 def _line(label: str, traced: Curve, text: str) -> PlotLine:
@@ -132,8 +159,8 @@ def _line(label: str, traced: Curve, text: str) -> PlotLine:
     return PlotLine(label, traced.x.value[known], y.value[known], y.low[known], y.high[known], text)
 
 
-def _diagram(curves: Curves) -> Diagram:
-    bins = curves.reliability()
+def _diagram(curves: Curves, shown: Curves) -> Diagram:
+    bins = curves.reliability() if shown is curves else reliability(curves.table, _union_edges(shown.table))
     below_noise = bins.below_noise > 0
     return Diagram(
         label="score",
@@ -146,6 +173,16 @@ def _diagram(curves: Curves) -> Diagram:
         ece_text="" if np.isnan(curves.ece().value) else f"ECE {curves.ece().value:.4f}",
         noisy=not curves.table.exact,
     )
+
+
+def _union_edges(table: ScoreTable, bins: int = BINS) -> Floats:
+    """Edges of bins of about equal width that are unions of a table's cells.
+
+    Bins with edges of their own would be a second table of the same records, and the difference of two tables shows
+    the few records between an edge of the one and an edge of the other.
+    """
+    bin_of = bin_index_unchecked(table.middle, bins)
+    return np.append(table.edges[:-1][np.diff(bin_of, prepend=-1) > 0], 1.0)
 
 
 def _sites(rows: Sequence[Mapping[str, Any]] | None) -> tuple[SiteRow, ...]:

@@ -21,16 +21,20 @@ import numpy as np
 
 from fedcalib import files
 from fedcalib.accounting.spending import Spending
-from fedcalib.cohort import Participation
+from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, SECRET_BYTES, Participation
 from fedcalib.data import Columns, Reading, expand, read_checked, read_frame
-from fedcalib.errors import BudgetError, InputError, TranscriptError
+from fedcalib.data.reading import Rejected
+from fedcalib.data.tables import FrameTable
+from fedcalib.errors import BudgetError, InputError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
 from fedcalib.method import Method
 from fedcalib.privacy import Privacy
+from fedcalib.privacy.open import Exact
 from fedcalib.randomness import SIMULATED, Randomness, Secure, Simulated
 from fedcalib.records import Schema
-from fedcalib.workflows.budget import as_simulation
+from fedcalib.runtimes import InProcess
+from fedcalib.workflows.budget import as_simulation, with_repeats
 
 if TYPE_CHECKING:
     from fedcalib.accounting.ledger import Ledger
@@ -172,14 +176,37 @@ class Data:
         """What names the records and the meaning of their columns."""
         if self.files:
             return [asdict(self.columns), [[path.name, _digest(path)] for path in self.files]]
-        if isinstance(self.source, Runtime):
+        if isinstance(self.source, InProcess):
+            return [_content(self.source.federation)]
+        if isinstance(self.source, Runtime):  # its sites know their records, and answer nothing twice
             return [asdict(self.source.schema)]
-        federation = self.source if isinstance(self.source, Federation) else self.reading(0, _unseen, True).federation
-        records = federation.records
-        scores = records.logits if records.are_logits else records.probs
-        arrays = [federation.offsets, records.labels, scores, *records.extra.values()]
-        content = sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
-        return [asdict(self.columns), content]
+        if isinstance(self.source, Federation):
+            return [_content(self.source)]
+        return [asdict(self.columns), _frame_content(self.source, self.columns)]
+
+
+def _content(federation: Federation) -> str:
+    """The hash of everything that a federation holds: names, owners, labels, scores, units and further columns."""
+    records = federation.records
+    named = {"offsets": federation.offsets, "labels": records.labels, "scores": records.given, "unit": records.unit}
+    digest = sha256(repr((federation.names, records.are_logits)).encode())
+    for name, column in {**named, **records.extra}.items():
+        array = np.ascontiguousarray([] if column is None else column)
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+    return digest.hexdigest()
+
+
+def _frame_content(frame: Any, columns: Columns) -> str:
+    """The hash of a frame's rows in the columns that are read: of all rows, whichever one of a unit is kept."""
+    import pyarrow as pa
+
+    table = FrameTable.of(frame)
+    read = table.frame.select(list(columns.layout(table.names, table.file).needed)).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, read.schema.remove_metadata()) as stream:
+        stream.write_table(read.replace_schema_metadata())
+    return sha256(sink.getvalue()).hexdigest()
 
 
 @final
@@ -284,12 +311,18 @@ class Phase(Generic[T]):
         cls, name: str, method: Method[T], privacy: Privacy, participation: Participation, schema: Schema
     ) -> Phase[T]:
         """Plan every query and find a mechanism for it, or be refused, without asking anybody."""
-        return cls(name, Agreement.of(method, privacy, participation, schema))
+        return cls(name, _answerable(Agreement.of(method, privacy, participation, schema)))
 
     @property
     def spending(self) -> Spending:
         """What the phase spends."""
         return self.agreed.spending
+
+    def rehearse(self, federation: Federation) -> None:
+        """Compute each kind of query for one record and drop the result: a column that is missing is an error now."""
+        one = federation.where(np.arange(len(federation.records)) == 0)
+        for query in {type(query): query for query in self.agreed.plan.queries}.values():
+            Exact().gather(query, one, Simulated(0))
 
     def cost(self) -> dict[str, Any]:
         """What a client sends and what it costs, as plain data."""
@@ -298,6 +331,25 @@ class Phase(Generic[T]):
     def to_json(self) -> dict[str, Any]:
         """The cost, and every query with its blocks and bounds, as plain data."""
         return {"phase": self.name, **self.agreed.to_json()}
+
+
+def _answerable(agreed: Agreement[T]) -> Agreement[T]:
+    """Refuse what a runtime would refuse later for public reasons: too few clients, or too few cohorts."""
+    agreed.participation.members(1, len(agreed.plan.queries) - 1, bytes(SECRET_BYTES))
+    hidden = any(mechanism.modulus is not None for mechanism in agreed.mechanisms)
+    if hidden and agreed.cohort.expected < MIN_CLIENTS:
+        raise TooFewClients(
+            f"Expected at least {MIN_CLIENTS} clients in a sum that hides them, found {agreed.cohort.expected:.4g}; "
+            "nothing was read. Add clients, or choose a privacy model in which each client protects itself."
+        )
+    return agreed
+
+
+def _few_or_many(rejected: Rejected) -> str:
+    """What a result says about records that were left out; a small number of them is as telling as a small cell."""
+    if rejected.count >= MIN_RECORDS:
+        return str(rejected)
+    return f"Fewer than {MIN_RECORDS} records were left out because a number is missing, NaN or infinite."
 
 
 @final
@@ -335,7 +387,8 @@ class Conductor:
     state: State
     asked: int = 0
     recalled: int = 0
-    finished: list[str] = field(default_factory=list)  # names of phases
+    paid: float = 0.0  # epsilon of all phases, with each query sent once
+    repeats: dict[str, float] = field(default_factory=dict)  # by phase: epsilon of queries that were ever sent again
 
     def read(self, data: Data, private: bool) -> tuple[Federation, tuple[str, ...]]:
         """Read records; what was left out goes to the notices, and into the result where counts may be told."""
@@ -345,21 +398,32 @@ class Conductor:
             raise InputError("Expected records at hand for this, found a runtime, whose sites keep theirs.")
         with self.session.notices.progress("reading rows") as at:
             reading = data.reading(self.state.derived("unit"), at, private)
-        left_out = tuple(str(rejected) for rejected in reading.rejected)
-        for text in left_out:
-            self.session.notices.warn(text)
+        for rejected in reading.rejected:
+            self.session.notices.warn(str(rejected))
+        left_out = tuple(dict.fromkeys(map(_few_or_many, reading.rejected)))
         return reading.federation, () if private else left_out
 
-    def pay(self, total: Spending) -> None:
-        """Debit what all phases spend together; a run that is resumed or replayed has paid already."""
-        ledger = self._ledger("command")
-        if ledger is not None and total.epsilon is not None:
+    def pay(self, total: Spending, *asked: tuple[Phase[Any], Federation]) -> None:
+        """Debit what all phases spend together; a run that is resumed or replayed has paid already.
+
+        Records that a phase cannot be asked about, such as those without a column that it needs, are refused before.
+        """
+        if total.epsilon is None:
+            return
+        for phase, federation in asked:
+            phase.rehearse(federation)
+        self.paid, ledger = total.epsilon, self._ledger("command")
+        if ledger is not None:
             ledger.debit(self._name, self.session.account, total)
 
     @property
     def _name(self) -> str:
         """The command as the ledger knows it; a command whose state was lost asks anew, so it has to pay anew."""
         return sha256(f"{self.state.name}/{self.state.secret}".encode()).hexdigest()[:32]
+
+    def stated(self, total: Spending) -> Spending:
+        """What was debited for phases that were paid as `total`, queries that were sent again included."""
+        return with_repeats(self.session.marked(total), sum(self.repeats.values()))
 
     def _ledger(self, phase: str) -> Ledger | None:
         from fedcalib.accounting.ledger import Ledger
@@ -372,7 +436,7 @@ class Conductor:
 
     def run(self, phase: Phase[T], runtime: Runtime, randomness: Randomness | None = None) -> Result[T]:
         """Run one phase, recalling whatever was answered before."""
-        with self.session.notices.progress(phase.name) as at, self._recallable():
+        with self.session.notices.progress(phase.name) as at, self._resumed():
             result = conduct(
                 phase.agreed,
                 runtime,
@@ -382,20 +446,22 @@ class Conductor:
                 account=self.session.account,
                 watch=self._watch(at),
             )
-        self.finished.append(phase.name)
+        self.repeats[phase.name] = (result.privacy.epsilon or 0.0) - (phase.spending.epsilon or 0.0)
         return result
 
     @contextmanager
-    def _recallable(self) -> Iterator[None]:
-        """Add to a refusal for lack of budget which phases are complete, and where their answers are."""
+    def _resumed(self) -> Iterator[None]:
+        """Add to a refusal what was paid and released before: only a query that is sent again is paid in a phase."""
         try:
             yield
         except BudgetError as error:
-            if not self.finished or self.state.folder is None:
-                raise
+            refused = str(error).replace("Nothing was released.", "Nothing new was released.")
+            complete = ", ".join(self.repeats) or "none"
+            where = "" if self.state.folder is None else f", to be recalled from {self.state.folder} at no cost"
             raise BudgetError(
-                f"{error} Complete before this: {', '.join(self.finished)}. The answers can be recalled from "
-                f"{self.state.folder} at no cost."
+                f"{refused} This is a resumption: epsilon = {self.paid:.6g} is paid, and {self.recalled} answers were "
+                f"released before and are kept (complete phases: {complete}{where}). A query was sent earlier and its "
+                "answer did not arrive, so sending it again is paid again; raise the limit to finish."
             ) from error
 
     def _watch(self, show: At) -> Callable[[Progress], None]:

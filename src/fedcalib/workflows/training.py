@@ -14,7 +14,7 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.networks import Head, Representation, Trained
 from fedcalib.cohort import Everyone, Participation
 from fedcalib.data import partition
-from fedcalib.errors import InputError
+from fedcalib.errors import BudgetError, InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
@@ -50,11 +50,12 @@ class TrainingResult:
     head: Head | None
     scored: Federation
     privacy: Spending
+    remarks: tuple[str, ...] = ()  # what is said about a repair that was not made
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is said about the repair."""
-        return () if self.head is None else tuple(self.head.warnings)
+        return self.remarks if self.head is None else (*self.remarks, *self.head.warnings)
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib train --format json` prints it."""
@@ -97,23 +98,36 @@ class Training:
     def _trained(self, fitted: Federation, held: Federation, conductor: Conductor) -> TrainingResult:
         method = self.method(fitted.records)
         train = self._phase("train", method, fitted, 1 - _REPAIR if self.repair else 1.0)
-        conductor.pay(self._whole(train.spending))
-        result = self._run(train, fitted, conductor)
-        trained = result.artifact
-        scored, head = trained.across(held), None
-        if self.repair:
-            features = trained.across(fitted)
-            width = int(features.records.extra["features"].shape[1])
-            repair = self._phase("repair", self._repair(width, trained), features, _REPAIR)
-            head = self._run(repair, features, conductor).artifact
-            scored = head.across(scored)
-        return TrainingResult(trained, head, scored, self._whole(result.privacy))
+        repair = self._phase("repair", self._repair(method.network), fitted, _REPAIR) if self.repair else None
+        total = self._whole(train.spending)
+        conductor.pay(total, (train, fitted))
+        trained = self._run(train, fitted, conductor).artifact
+        head, missed = self._repaired(repair, trained, fitted, conductor)
+        conductor.tell()
+        scored = trained.across(held) if head is None else head.across(trained.across(held))
+        return TrainingResult(trained, head, scored, conductor.stated(total), missed)
 
-    def _repair(self, width: int, trained: Trained) -> CCVR:
+    def _repaired(
+        self, repair: Phase[Head] | None, trained: Trained, fitted: Federation, conductor: Conductor
+    ) -> tuple[Head | None, tuple[str, ...]]:
+        """Repair the head as planned; a repair that cannot be paid again leaves the trained one."""
+        if repair is None:
+            return None, ()
+        features = trained.across(fitted)
+        if not self.privacy.private:
+            repair = self._phase("repair", self._repair(trained.network, trained.head), features, _REPAIR)
+        try:
+            return self._run(repair, features, conductor).artifact, ()
+        except BudgetError as error:
+            return None, (f"The head was not repaired: {error}",)
+
+    def _repair(self, network: Network, start: Head | None = None) -> CCVR:
         """Repair the trained head; under noise, which grows with the features' length, make one for unit features."""
+        matrix, _ = network.head
+        width = (matrix.stop - matrix.start) // network.outputs
         if self.privacy.private:
             return CCVR(width, radius=1.0, representation=Representation(unit=True))
-        return CCVR(width, start=trained.head)
+        return CCVR(width, start=start)
 
     def _phase(self, name: str, method: Method[T], data: Federation, share: float) -> Phase[T]:
         return Phase.of(name, method, scaled(self.privacy, share), self.participation, data.schema)
