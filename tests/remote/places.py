@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import fedcalib as fc
 from fedcalib import registry
 from fedcalib.accounting.spending import Spending
-from fedcalib.remote.journal import DiskJournal, Journal, Roster
+from fedcalib.remote.journal import DiskJournal, Journal, PinnedSites
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.site import Site
@@ -67,7 +67,7 @@ class InMemory(Journal):
     def count_exact(self, run: str, most: int) -> None:
         """Count nothing."""
 
-    def pin_roster(self, data: str, roster: Roster, fewest: int) -> None:
+    def pin_roster(self, data: str, roster: PinnedSites, fewest: int) -> None:
         """Pin nothing."""
 
     def note(self, entry: Mapping[str, Any]) -> None:

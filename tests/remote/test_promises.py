@@ -29,7 +29,7 @@ from fedcalib.queries.shift import Confidence
 from fedcalib.queries.temperature import TemperatureScores
 from fedcalib.queries.wrapped import Calibrated
 from fedcalib.query import Join, Query
-from fedcalib.remote.journal import DiskJournal, Roster
+from fedcalib.remote.journal import DiskJournal, PinnedSites
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.protocol import Begin, Question, Refused, Share, read_reply, write
 from fedcalib.remote.runtime import Remote
@@ -207,11 +207,11 @@ def test_b4_runs_without_an_epsilon_are_counted(tmp_path: Path) -> None:
 
 def test_b4_beyond_fifty_sites_only_their_number_is_known(tmp_path: Path) -> None:
     journal = DiskJournal(tmp_path)
-    journal.pin_roster("data", Roster((), 60), 3)
-    journal.pin_roster("data", Roster((), 60), 3)
-    journal.pin_roster("data", Roster((), 55), 3)
+    journal.pin_roster("data", PinnedSites((), 60), 3)
+    journal.pin_roster("data", PinnedSites((), 60), 3)
+    journal.pin_roster("data", PinnedSites((), 55), 3)
     with pytest.raises(fc.errors.PolicyError, match="60 sites"):
-        journal.pin_roster("data", Roster((), 59), 3)
+        journal.pin_roster("data", PinnedSites((), 59), 3)
 
 
 SMALL = {"type": "Hits", "fields": {}}

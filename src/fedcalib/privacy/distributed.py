@@ -38,7 +38,7 @@ _MAX_STATED = 100.0  # an epsilon that no longer says anything
 _MIN_SHARE_SIGMA = 4.0  # grid steps; a sum of such discrete Gaussians is one up to less than 1e-60
 
 
-class Shares(RingMechanism):
+class NoiseShares(RingMechanism):
     """Each client adds a share of the noise."""
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Shares(RingMechanism):
 
 @final
 @dataclass(frozen=True)
-class PolyaShares(Shares):
+class PolyaShares(NoiseShares):
     """Each client adds a Polya share; `floor` shares make discrete Laplace noise, and more of them only add noise.
 
     A unit moves block b by at most l1_b * scale_b grid steps, and the noise of `floor` shares is discrete Laplace with
@@ -97,7 +97,7 @@ class PolyaShares(Shares):
 
 @final
 @dataclass(frozen=True)
-class GaussianShares(Shares):
+class GaussianShares(NoiseShares):
     """Each client adds a discrete Gaussian share of `sigmas[b]` grid steps; `floor` shares make the promised noise.
 
     A unit moves block b by at most l2_b * scale_b grid steps in L2, and a sum of discrete Gaussians is one up to the
@@ -187,7 +187,7 @@ class DistributedDP(Privacy):
     def private(self) -> bool:
         return True
 
-    def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Shares:
+    def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> NoiseShares:
         """Noise shares, sized for the fewest survivors that the cohort accepts, less those that may collude."""
         shares, honest = plan.shares(query, participation), self._honest(cohort)
         return self._laplace(query, shares, honest) if self.delta == 0 else self._gaussian(query, shares, honest)

@@ -207,13 +207,13 @@ class RunState:
 
 @final
 @dataclass(frozen=True)
-class Roster:
+class PinnedSites:
     """The sites in a sum: their names, and their number. Beyond 50 sites a site knows the names of some only."""
 
     names: tuple[str, ...]
     size: int
 
-    def distance(self, other: Roster) -> int:
+    def distance(self, other: PinnedSites) -> int:
         """The fewest sites by which two rosters differ, as far as this site can know."""
         if len(self.names) == self.size and len(other.names) == other.size:
             return len(set(self.names) ^ set(other.names))
@@ -248,7 +248,7 @@ class Journal(ABC):
         """Count a run without an epsilon, once; refuse past `most`, the runs of a rolling year."""
 
     @abstractmethod
-    def pin_roster(self, data: str, roster: Roster, fewest: int) -> None:
+    def pin_roster(self, data: str, roster: PinnedSites, fewest: int) -> None:
         """Note over which sites an exact sum of these data goes; refuse one that is nearly the same as another."""
 
     @abstractmethod
@@ -305,9 +305,9 @@ class DiskJournal(Journal):
             raise Refusal("budget", f"Expected at most {most} runs of exact sums in 365 days, found {len(recent)}.")
         self._save_exact({**exact, "runs": {**recent, run: _now()}})
 
-    def pin_roster(self, data: str, roster: Roster, fewest: int) -> None:
+    def pin_roster(self, data: str, roster: PinnedSites, fewest: int) -> None:
         exact = self._exact()
-        pinned = [Roster(tuple(names), size) for names, size in exact["rosters"].get(data, [])]
+        pinned = [PinnedSites(tuple(names), size) for names, size in exact["rosters"].get(data, [])]
         if roster in pinned:
             return
         if near := next((old for old in pinned if old.distance(roster) < fewest), None):

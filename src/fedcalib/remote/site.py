@@ -29,7 +29,7 @@ from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
 from fedcalib.query import Query
 from fedcalib.randomness import Secure
-from fedcalib.remote.journal import DiskJournal, Journal, Roster, RunState
+from fedcalib.remote.journal import DiskJournal, Journal, PinnedSites, RunState
 from fedcalib.remote.policy import Policy, derived, event_of, fitting, server_reads
 from fedcalib.remote.protocol import Agreed, Begin, Introduction, Question, Refusal, Refused, Relay, Share, read, write
 from fedcalib.secagg import Client, Directory, MinimumTerms, SetupPlan, SigningIdentity
@@ -281,7 +281,7 @@ def _slots(state: RunState) -> tuple[Any, ...]:
     return () if session is None else session.plan.slots
 
 
-def _roster(client: Client, message: Survivors) -> Roster:
+def _roster(client: Client, message: Survivors) -> PinnedSites:
     """The sites whose vectors are in a sum that the client has confirmed."""
     from fedcalib.secagg.client_steps import ClientState
 
@@ -292,7 +292,7 @@ def _roster(client: Client, message: Survivors) -> Roster:
     alive = unpack(message.survivors, circle.size)
     names = {circle.place: saved.name, **{one.place: one.name for one in circle.neighbours}}
     known = tuple(sorted(names[place] for place in alive if place in names))
-    return Roster(known if len(known) == len(alive) else (), len(alive))
+    return PinnedSites(known if len(known) == len(alive) else (), len(alive))
 
 
 def _shares(state: RunState, client: Client, text: str) -> str:
