@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import final
 
 import numpy as np
 
 from fedcalib.artifacts.networks import Trained
 from fedcalib.errors import InputError
-from fedcalib.method import Flow, Method
+from fedcalib.method import Budget, Flow, Method
 from fedcalib.queries.training import LocalUpdate
 from fedcalib.records import Schema
-from fedcalib.training.network import LocalTraining, Network
+from fedcalib.training.network import SGD, LocalTraining, Network
 from fedcalib.types import Floats
 
 _MAX_WEIGHT = 1e9
@@ -36,7 +37,7 @@ class FedAvg(Method[Trained]):
     rate
         The server's step along the mean change.
     clip
-        The most that one client may move the weights in a round, in L2.
+        The most that one client may move the weights in a round, in L2; infinite for no limit, without privacy.
     largest
         Weigh clients by their number of records, up to this many; None weighs all alike.
     seed
@@ -71,19 +72,49 @@ class FedAvg(Method[Trained]):
         if self.rounds < 1 or not self.rate > 0 or not self.clip > 0:
             raise InputError(f"Expected rounds, rate and clip above 0, found {self.rounds}, {self.rate}, {self.clip}.")
 
+    @classmethod
+    def as_published(
+        cls, network: Network, rounds: int = 1, training: LocalTraining | None = None, *,
+        largest: int | None = None, initial: Trained | None = None, seed: int = 0,
+    ) -> FedAvg:  # fmt: skip
+        """Federated averaging as the sources run it: local SGD at rate 0.01 in batches of 64, no clip, server rate 1.
+
+        Parameters
+        ----------
+        network
+            The network to train.
+        rounds
+            1 for FedAvg and wFedAvg of the FL-SWAG slides; the calibration paper trains its networks in many.
+        training
+            How a client trains, if not for one epoch.
+        largest
+            The largest client's number of records for wFedAvg, which weighs clients by theirs; None for FedAvg.
+        initial, seed
+            Trained weights to continue from, or the seed of new ones.
+        """
+        local = LocalTraining(1, 64, SGD(0.01)) if training is None else training
+        return cls(network, rounds, local, 1.0, inf, largest, seed, initial=initial)
+
+    def with_budget(self, budget: Budget) -> FedAvg:
+        """This method; a private run needs a limit on what one client may change."""
+        if self.clip == inf:
+            raise InputError("Expected a finite clip under differential privacy, found infinity; 1 is usual.")
+        return self
+
     def protocol(self, schema: Schema) -> Flow[Trained]:
         if self.network.outputs != schema.classes:
             raise InputError(f"Expected a network for {schema.classes} classes, found one for {self.network.outputs}.")
         weights = self.network.start(self.seed) if self.initial is None else self.initial.weights
         for _ in range(self.rounds):
-            answer = yield LocalUpdate(self.network, weights, self.training, self.clip, self.largest, self.column)
+            query = LocalUpdate(self.network, weights, self.training, self.clip, self.largest, self.column)
+            answer = yield query
             counted = float(answer["weight"][0]) if self.largest is not None else float(answer.clients or 0)
-            weights = self._moved(weights, answer["change"], counted)
+            weights = self._moved(weights, query.unit_of_change * answer["change"], counted)
         return Trained(self.network, weights, self.column)
 
     def _moved(self, weights: Floats, change: Floats, counted: float) -> Floats:
         """Take the server's step; a sum over next to nobody moves nothing."""
         if counted <= 1e-6:
             return weights
-        moved = weights + self.rate * self.clip * change / counted
+        moved = weights + self.rate * change / counted
         return np.clip(moved, -_MAX_WEIGHT, _MAX_WEIGHT).astype(weights.dtype)
