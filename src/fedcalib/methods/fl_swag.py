@@ -178,7 +178,8 @@ class FLSWAG(Method[WeightPosterior]):
     def posterior(self, query: LocalPosterior, answer: Answer) -> WeightPosterior:
         """The product of the clients' Gaussians, without the prior that all but one of them counted too often."""
         clients = max(answer.clients or 0, 1)
-        precision = np.maximum(answer["precision"] * self.most - (clients - 1) * self.prior, self.prior)
+        prior = self._priors(len(query.weights))
+        precision = np.maximum(answer["precision"] * self.most - (clients - 1) * prior, prior)
         precision = np.where(precision > _MIN_PRECISION, precision, self.most)  # neither data nor a prior determine it
         factors = self._factors(answer, len(precision))
         mean = query.weights + solved(precision, factors, self._information(query, answer))
@@ -190,8 +191,13 @@ class FLSWAG(Method[WeightPosterior]):
     def _information(self, query: LocalPosterior, answer: Answer) -> Floats:
         """The sum of the clients' information, with the prior counted once."""
         often = max(answer.clients or 0, 1) - 1
-        information: Floats = answer["pull"] * self.most * self.reach + often * self.prior * query.weights
+        prior = self._priors(len(query.weights))
+        information: Floats = answer["pull"] * self.most * self.reach + often * prior * query.weights
         return information
+
+    def _priors(self, size: int) -> Floats:
+        """The prior's precision of each weight; running averages, which come after the weights, have none."""
+        return np.where(np.arange(size) < self.network.trainable, self.prior, 0.0)
 
     def _factors(self, answer: Answer, size: int) -> Floats:
         if not self.width:

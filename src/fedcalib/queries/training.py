@@ -156,11 +156,13 @@ class LocalPosterior(LongQuery):
 
     def _found(self, records: Records, rng: np.random.Generator) -> LocalGaussian:
         if not len(records):  # whoever has seen nothing believes the prior
-            return LocalGaussian.around(-self.weights.astype(np.float64), np.full(len(self.weights), self.prior))
+            weight = np.arange(len(self.weights)) < self.network.trainable
+            return LocalGaussian.around(-self.weights.astype(np.float64) * weight, self.prior * weight)
         inputs = inputs_of(records, self.column)
-        return self.recipe.find(
+        found = self.recipe.find(
             self.network, self.weights, inputs, records.labels, prior=self.prior, most=self.most, rng=rng
         )
+        return found.with_averages(self.network.trainable, self.most)
 
 
 def _within_one(shape: tuple[int, ...]) -> Block:

@@ -48,6 +48,15 @@ class LocalGaussian:
         """
         return replace(self, information=self.information - prior * (point + self.offset))
 
+    def with_averages(self, trainable: int, most: float) -> LocalGaussian:
+        """This Gaussian with running averages, which come after the weights, averaged alike over clients."""
+        if trainable == len(self.offset):
+            return self
+        after = np.arange(len(self.offset)) >= trainable
+        precision = np.where(after, most, self.precision)
+        information = np.where(after, most * self.offset, self.information)
+        return replace(self, precision=precision, information=information, factors=self.factors * ~after[:, None])
+
 
 class PosteriorRecipe(ABC):
     """How a client's posterior is found."""
@@ -204,6 +213,7 @@ class Curvature(PosteriorRecipe):
         session = network.session(weights)
         precision = np.minimum(session.curvature(inputs) + prior, most)
         information = -len(labels) * _mean_gradient(session, inputs, labels) - prior * weights
+        information[network.trainable :] = 0.0
         offset = information / np.maximum(precision, 1e-300)
         return LocalGaussian(precision, np.zeros((len(weights), 0)), offset, information)
 
