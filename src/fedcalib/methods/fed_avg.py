@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
 from fedcalib.artifacts.networks import Trained
 from fedcalib.errors import InputError
-from fedcalib.method import Budget, Flow, Method
+from fedcalib.method import Budget, Flow, Method, drive
+from fedcalib.metrics import accuracy, nll
 from fedcalib.queries.training import LocalUpdate
-from fedcalib.records import Schema
+from fedcalib.query import Answer, Query
+from fedcalib.records import Records, Schema
 from fedcalib.training.network import SGD, LocalTraining, Network
 from fedcalib.types import Floats
 
@@ -118,3 +121,83 @@ class FedAvg(Method[Trained]):
             return weights
         moved = weights + self.rate * change / counted
         return np.clip(moved, -_MAX_WEIGHT, _MAX_WEIGHT).astype(weights.dtype)
+
+
+@final
+@dataclass(frozen=True)
+class Round:
+    """How far a round of training moved the weights, and how good they were afterwards.
+
+    Parameters
+    ----------
+    number
+        The round; 0 is the start.
+    update
+        L2 norm of the change of the weights.
+    loss, accuracy
+        Mean log loss and accuracy on held-out records; None where none may be read.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.methods.Round(3, update=0.5, loss=0.7, accuracy=0.8).number
+    3
+    """
+
+    number: int
+    update: float
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+def rounds_of(
+    method: FedAvg, schema: Schema, answers: Callable[[int, Query], Answer], held: Records | None
+) -> tuple[Round, ...]:
+    """The rounds of a training that has ended, from its recorded answers; nothing is sent.
+
+    Parameters
+    ----------
+    method, schema
+        The training, and the schema that it was run for.
+    answers
+        The recorded answer to a step, such as a transcript's `recall`.
+    held
+        Records to measure the weights on; None under differential privacy, where exact figures would leak.
+    """
+    log: list[Round] = []
+    before = method.network.start(method.seed) if method.initial is None else method.initial.weights
+
+    def note(weights: Floats) -> None:
+        nonlocal before
+        change = float(np.linalg.norm(weights.astype(np.float64) - before))
+        log.append(Round(len(log), change, *_quality(Trained(method.network, weights, method.column), held)))
+        before = weights
+
+    def ask(step: int, query: Query) -> Answer:
+        note(cast(LocalUpdate, query).weights)
+        return answers(step, query)
+
+    note(drive(method, schema, ask).weights)
+    return tuple(log)
+
+
+def _quality(trained: Trained, held: Records | None) -> tuple[float | None, float | None]:
+    if held is None or not len(held):
+        return None, None
+    scored = trained.over(held)
+    return nll(scored.probs, scored.labels), accuracy(scored.probs, scored.labels)
+
+
+def divergence(rounds: Sequence[Round]) -> tuple[str, ...]:
+    """A warning where training made the loss on held-out records worse, or where updates kept growing."""
+    losses = [(one.loss, one.number) for one in rounds if one.loss is not None]
+    advice = "use a smaller learning rate, scale the inputs, or clip updates"
+    if losses and losses[-1][0] > max(1.5 * min(losses)[0], min(losses)[0] + 0.1):
+        (low, at), (last, _) = min(losses), losses[-1]
+        return (
+            f"Training diverged: the held-out log loss was {low:.3g} after round {at} and is {last:.3g}; {advice}.",
+        )
+    updates = [one.update for one in rounds[1:]]
+    if len(updates) >= 4 and updates[-1] > 2 * max(updates[:2]):
+        return (f"Training may diverge: updates grew from {updates[0]:.3g} to {updates[-1]:.3g}; {advice}.",)
+    return ()
