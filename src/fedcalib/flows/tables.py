@@ -24,7 +24,7 @@ from fedcalib.estimation.trees import consistent, variances_at_fit
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.binning import EVEN, Axis, bin_edges
 from fedcalib.queries.class_tables import Clips, LabelHistogram
-from fedcalib.queries.scores import ScoreBuckets, ScoreTree
+from fedcalib.queries.scores import ScoreBuckets, ScoreLeaves, ScoreTree
 from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Bools, Floats
@@ -240,6 +240,69 @@ def table_of(tree: ScoreTree, answer: Answer) -> ScoreTable:
     variances = variances_at_fit(first, values, variances, tree.arity)
     leaves = consistent(values, variances, tree.arity)
     return ScoreTable(bin_edges(tree.leaves), leaves, tree.arity, tuple(one_per_level(level) for level in variances))
+
+
+def raw_table(tree: ScoreTree, buckets: int, batches_of: int | None = None) -> Flow[ScoreTable]:
+    """Request every level of a binary tree and read it as published, with nothing made consistent.
+
+    A prefix of the scores is the sum of at most one cell per level, a quantile is found by descent, and buckets are
+    differences of prefixes. The table counts as exact: its noise is not known to what reads it.
+
+    Parameters
+    ----------
+    tree
+        A tree of arity 2.
+    buckets
+        Number of equi-depth buckets; as many as leaves for the leaves themselves.
+    batches_of
+        The number of all clients, if they are dealt to levels: one query per level then has all of the budget.
+    """
+    if batches_of is None:
+        answer = yield tree
+        levels = list(answer.values.values())
+    else:
+        levels = yield from _levels_in_batches(tree, batches_of)
+    inner = np.arange(1, tree.leaves)
+    if buckets < tree.leaves:
+        inner = np.unique([_descended(levels, place / buckets) for place in range(1, buckets)])
+        inner = inner[(inner > 0) & (inner < tree.leaves)]
+    edges = np.concatenate([[0], inner, [tree.leaves]]).astype(np.int64)
+    counts = np.diff(_prefixes(levels)[:, edges], axis=1)
+    return ScoreTable(edges / tree.leaves, counts, len(edges) - 1, (np.zeros((2, 1)),))
+
+
+def _levels_in_batches(tree: ScoreTree, clients: int) -> Flow[list[Floats]]:
+    """One query per level, scaled up from the clients that answered it to all of them."""
+    levels = []
+    for level in range(1, tree.height + 1):
+        answer = yield ScoreLeaves(tree.arity**level, tree.column)
+        levels.append(answer["leaves"] * (clients / max(answer.clients or 0, 1)))
+    return levels
+
+
+def _prefixes(levels: list[Floats]) -> Floats:
+    """Records below every edge of the leaves by label, (2, leaves + 1), each a sum of at most one cell per level."""
+    total = levels[0].sum(axis=1, keepdims=True)
+    prefixes = np.concatenate([np.zeros_like(total), total], axis=1)
+    for level in levels:
+        finer = np.zeros((2, level.shape[1] + 1))
+        finer[:, ::2] = prefixes
+        finer[:, 1::2] = prefixes[:, :-1] + level[:, ::2]
+        prefixes = finer
+    return prefixes
+
+
+def _descended(levels: list[Floats], fraction: float) -> int:
+    """The leaf at which a quantile lies: from the root down, past each left child that lies below it."""
+    place, below = 0, 0.0
+    for level in levels:
+        counts = level.sum(axis=0)
+        fractions = np.maximum(counts / max(float(counts.sum()), 1e-9), 0.0)
+        place *= 2
+        if below + fractions[place] < fraction:
+            below += float(fractions[place])
+            place += 1
+    return place
 
 
 def one_per_level(variances: Floats) -> Floats:
