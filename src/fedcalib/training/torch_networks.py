@@ -214,7 +214,7 @@ class OwnNetwork(TorchNetwork):
     --------
     >>> import fedcalib as fc
     >>> fc.training.OwnNetwork("MyModule", {"hidden": 32})
-    OwnNetwork(name='MyModule', options={'hidden': 32})
+    OwnNetwork(name='MyModule', options={'hidden': 32}, top='')
     """
 
     name: str
