@@ -189,3 +189,32 @@ def test_metrics_by_their_definitions() -> None:
     assert metrics.ece(probs, labels) == pytest.approx(error(probs.max(1), probs.argmax(1) == labels), abs=1e-9)
     assert metrics.nll(probs, labels) == pytest.approx(-np.log(probs[np.arange(3000), labels]).mean(), abs=1e-9)
     assert metrics.brier(probs, labels) == pytest.approx(((probs - np.eye(7)[labels]) ** 2).sum(1).mean(), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "slope"),
+    [(fc.SecAgg(), -1 / 3), (fc.DistributedDP(1.0), -1 / 3), (fc.LocalDP(5.0), -1 / 4)],
+    ids=["theorem-7-exact", "theorem-7-distributed", "theorem-8-local"],
+)
+def test_table_1_error_of_histogram_calibration_falls_with_the_clients(model: fc.privacy.Privacy, slope: float) -> None:
+    """The mean distance of the calibrated score from the true probability, at four sizes, against the paper's rates."""
+
+    def drawn(n: int, seed: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=n)
+        p = 1 / (1 + np.exp(-1.3 * x - 0.2))
+        return 1 / (1 + np.exp(-2.4 * x)), (rng.random(n) < p).astype(int), p
+
+    sizes, errors = (1000, 4000, 16_000, 64_000), []
+    for size in sizes:
+        found = []
+        for run in range(5):
+            s, y, _ = drawn(size, [run, size])
+            new, _, truth = drawn(50_000, [run, 7])
+            data = fc.Federation.grouped(fc.Records.of_scores(s, y), np.arange(size))
+            method = fc.QuantileBinning(tree=fc.planning.suited_tree(model))
+            calibrator = fc.run(method, fc.InProcess(data), model, randomness=fc.Simulated(run)).artifact
+            found.append(np.abs(calibrator(new) - truth).mean())
+        errors.append(np.median(found))
+    fitted = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+    assert fitted == pytest.approx(slope, abs=0.12)

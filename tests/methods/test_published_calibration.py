@@ -6,7 +6,7 @@ The formulas are written from the paper's sections, which the tests name, and sh
 from __future__ import annotations
 
 from itertools import count
-from math import exp, inf, log, pi, sqrt
+from math import comb, exp, inf, log, pi, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -381,3 +381,74 @@ def test_section_4_1_weights_prevent_the_loss_of_accuracy_after_one_round(shared
     assert np.mean(changes["none"]) < -2.5
     assert np.mean(changes["all"]) > -0.2
     assert np.mean(changes["changed"]) > -0.2
+
+
+def test_appendix_b_1_noise_under_poisson_sampling() -> None:
+    """Renyi divergences of the sampled Gaussian at integer orders, over T = 12 rounds at p = 0.1."""
+
+    def divergence(noise: float, order: int) -> float:
+        terms = [
+            comb(order, k) * 0.9 ** (order - k) * 0.1**k * exp((k * k - k) / (2 * noise**2)) for k in range(order + 1)
+        ]
+        return log(sum(terms)) / (order - 1)
+
+    def spent(noise: float) -> float:
+        return min(12 * divergence(noise, a) + log(1 - 1 / a) - (log(1e-5) + log(a)) / (a - 1) for a in range(2, 30))
+
+    own = brentq(lambda noise: spent(noise) - 1, 1, 20)
+    plan = fc.method.Plan.of(fc.FedTemp.as_published(clip=0.5), fc.Schema(CLASSES, 1000))
+    who = fc.Poisson(0.1)
+    mechanism = fc.UserGaussian(1.0, 1e-5).mechanism(plan.queries[0], plan, who.cohort(1000), who)
+    assert mechanism.sigmas["change"] / mechanism.scales["change"] == pytest.approx(own, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "kilobytes"),
+    [(fc.FedTemp, 0.008), (fc.FedOPVector, 0.156), (fc.FedCal, 43.08), (fc.FedBBQ, 20.0)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_table_6_messages_of_one_round(method: type[fc.FedTemp], kilobytes: float) -> None:
+    plan = fc.method.Plan.of(method.as_published(rounds=1), fc.Schema(10, 100))
+    assert 8 * plan.queries[0].size / 1024 == pytest.approx(kilobytes, rel=0.03)
+
+
+def networks(shared: Path, name: str, run: int) -> tuple[fc.Records, fc.Records]:
+    """Half of CIFAR-10's test records to fit, half to test."""
+    file = np.load(shared / "cifar10_logits" / "cifar10_logits.npz")
+    z, y = file[name].astype(float), file["y"].astype(int)
+    order = np.random.default_rng([run, 1]).permutation(len(y))
+    return fc.Records.of_logits(z[order[:5000]], y[order[:5000]]), fc.Records.of_logits(
+        z[order[5000:]], y[order[5000:]]
+    )
+
+
+@pytest.mark.shared
+def test_section_5_weighted_fed_bbq_under_user_privacy_keeps_accuracy_and_not_calibration(shared: Path) -> None:
+    """T = 12, p = 0.1, [10, 50], epsilon = 1: accuracy stays, class-wise ECE is above the base model's."""
+    changes = []
+    for run in range(3):
+        fit, test = networks(shared, "resnet20_logits", run)
+        data = fc.Federation.dirichlet(fit, 100, 0.1, seed=run)
+        artifact = fc.run(
+            fc.FedBBQ.as_published(Weighted.as_published()), fc.InProcess(data, fewest_clients=1),
+            fc.UserGaussian(1.0, 1e-5, separate=True), participation=fc.Poisson(0.1), randomness=fc.Simulated(run),
+        ).artifact  # fmt: skip
+        after, before = artifact.of(test), test.probs
+        accuracies = [metrics.accuracy(p, test.labels) for p in (after, before)]
+        errors = [metrics.classwise_ece(p, test.labels) for p in (after, before)]
+        changes.append((100 * (accuracies[0] - accuracies[1]), errors[0] / errors[1]))
+    accuracy, error = np.mean(changes, axis=0)
+    assert accuracy > -1.0
+    assert error > 1.5
+
+
+@pytest.mark.shared
+def test_table_2_fed_op_vector_is_right_centrally_and_overfits_skewed_clients(shared: Path) -> None:
+    fit, test = networks(shared, "resnet20_logits", 0)
+    one, many = fc.Federation.of([fit]), fc.Federation.dirichlet(fit, 100, 0.1, seed=0)
+    central = fc.run(fc.FedOPVector.as_published(rounds=1), fc.InProcess(one, fewest_clients=1), fc.Open()).artifact
+    skewed_fit, _ = sampled_run(fc.FedOPVector.as_published(), many, 12, 0.1, 0)
+    base, alone, averaged = (
+        metrics.classwise_ece(p, test.labels) for p in (test.probs, central.of(test), skewed_fit.of(test))
+    )
+    assert alone < 0.7 * base < base < averaged
