@@ -6,6 +6,7 @@ A method is planned by running it against an empty federation (`Plan.of`); `driv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -134,6 +135,11 @@ class Plan:
         """The sum of the weights of all blocks of all queries; cached, since every query's share needs it."""
         return sum(block.weight for query in self.queries for block in query.blocks.values())
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all blocks of all queries."""
+        return frozenset(name for query in self.queries for name in query.blocks)
+
     def shares(self, query: Query, participation: Participation) -> dict[str, float]:
         """The fraction of the whole budget that each block of a query gets.
 
@@ -142,6 +148,20 @@ class Plan:
         once = participation.appearances(len(self.queries)) == 1
         whole = sum(block.weight for block in query.blocks.values()) if once else self.weight
         return {name: block.weight / whole for name, block in query.blocks.items()}
+
+    def step_shares(self, participation: Participation) -> tuple[tuple[float, int], ...]:
+        """The fractions of the whole budget that queries get, each with the number of queries that get it.
+
+        Every mechanism of a run needs them, so they are computed once: a run of n queries takes n steps to plan.
+        """
+        if participation.appearances(len(self.queries)) == 1:
+            return ((1.0, len(self.queries)),)
+        return self._step_shares
+
+    @cached_property
+    def _step_shares(self) -> tuple[tuple[float, int], ...]:
+        weights = Counter(sum(block.weight for block in query.blocks.values()) for query in self.queries)
+        return tuple((weight / self.weight, times) for weight, times in weights.items())
 
     def check(self, step: int, query: Query) -> None:
         """Raise a `PlanError` if a method sends another query than it planned."""

@@ -43,6 +43,20 @@ class Wobbly(torch.nn.Module):
 registry.register(Wobbly)
 
 
+class Halved(torch.nn.Module):
+    """Goes on after its last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.top = torch.nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.top(x) / 2
+
+
+registry.register(Halved)
+
+
 def table(n: int = 200, seed: int = 0) -> fc.Records:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 4))
@@ -132,10 +146,17 @@ def test_posteriors_of_torch_networks_predict() -> None:
     network = OwnNetwork("Wobbly", {"hidden": 6})
     federation = fc.Federation.iid(table(120), 3, 0)
     recipe = Trajectory(LocalTraining(3, 16, SGD(0.05)), collected=4, rank=2, shrink=0.0, weighted=False)
-    for method in (FLSWAG(network, recipe, 0.1, width=6), FLSWAG(network, Curvature(LocalTraining(2)), 1.0)):
+    for method in (
+        FLSWAG(network, recipe, 0.1, width=6),
+        FLSWAG(network, Curvature(LocalTraining(2)), 1.0),
+        FLSWAG(network),
+    ):
         found = fc.run(method, fc.InProcess(federation), fc.SecAgg(), randomness=fc.Simulated(0)).artifact
         probs = found.over(table(50, seed=1)).probs
         np.testing.assert_allclose(probs.sum(axis=1), 1)
+        spread = found.mean[-6:]  # running variances: an average of the clients', which a prior must not draw to zero
+        assert 0.1 < spread.min() <= spread.max() < 10
+        assert found.variance[-6:].max() < 1e-5
 
 
 def test_cka_is_one_for_rotations_and_low_for_strangers() -> None:
@@ -213,15 +234,6 @@ def test_a_unit_head_counts_by_direction_only() -> None:
 
 
 def test_scores_are_the_modules_own_whatever_follows_its_last_layer() -> None:
-    class Halved(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.top = torch.nn.Linear(4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.top(x) / 2
-
-    registry.register(Halved)
     network = OwnNetwork("Halved")
     from fedcalib.artifacts.networks import Trained
 
@@ -241,3 +253,58 @@ def test_the_lstm_learns_more_of_roles_than_how_often_characters_occur(shared: P
     seen = np.bincount(train.labels, minlength=spoken.classes) + 1.0
     frequencies = float(-np.log(seen / seen.sum())[test.labels].mean())
     assert metrics.nll(model.over(test).probs, test.labels) < frequencies - 0.3
+
+
+class TopFirst(torch.nn.Module):
+    """Declares its layers in another order than it runs them, and one that it never runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.top = torch.nn.Linear(3, 3)
+        self.first = torch.nn.Linear(4, 3)
+        self.unused = torch.nn.Linear(4, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.top(3 * torch.tanh(self.first(x)))
+
+
+class Winding(TopFirst):
+    """Decides by values, which cannot be traced."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.top(self.first(x)) if bool(x.sum() > -1e9) else self.top(x[:, :3])
+
+
+registry.register(TopFirst)
+registry.register(Winding)
+
+
+@pytest.mark.parametrize("network", [OwnNetwork("TopFirst"), OwnNetwork("Winding", top="top")], ids=["traced", "named"])
+def test_the_head_is_the_linear_layer_that_runs_last(network: OwnNetwork) -> None:
+    """It was the one declared last: a head for other features, without a word."""
+    from fedcalib.artifacts.networks import Trained
+
+    assert network.outputs == 3
+    model = Trained(network, network.start(1))
+    scored = model.over(table(40))
+    assert scored.extra["features"].shape == (40, 3)
+    np.testing.assert_allclose(model.head.over(scored).logits, scored.logits, atol=1e-5)
+
+
+def test_a_head_that_cannot_be_found_is_asked_for() -> None:
+    with pytest.raises(InputError, match=r"tracing its forward pass.*top='NAME'.*'top', 'first', 'unused'"):
+        OwnNetwork("Winding").session(OwnNetwork("Winding").start(0))
+    with pytest.raises(InputError, match="none of that name"):
+        _ = OwnNetwork("Winding", top="nowhere").outputs
+    with pytest.raises(InputError, match="arguments that TopFirst takes"):
+        OwnNetwork("TopFirst", {"hiden": 3}).start(0)
+    with pytest.raises(WireError, match=r"registry\.register"):
+        OwnNetwork("Nowhere").start(0)
+
+
+def test_a_network_that_changes_its_heads_outputs_has_no_head_to_repair() -> None:
+    from fedcalib.artifacts.networks import Trained
+
+    network = OwnNetwork("Halved")
+    with pytest.raises(InputError, match="something after it"):
+        _ = Trained(network, network.start(0)).head

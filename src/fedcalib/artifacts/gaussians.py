@@ -7,7 +7,7 @@ posterior over a network's weights, which predicts by averaging over samples fro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -227,6 +227,8 @@ class WeightPosterior(Scorer):
         Seed of those samples.
     column
         The column of the records that holds the inputs; None if the scores themselves are the inputs.
+    warnings
+        What to know about how the posterior was found.
 
     Examples
     --------
@@ -251,6 +253,7 @@ class WeightPosterior(Scorer):
     samples: int = 30
     seed: int = 0
     column: str | None = "inputs"
+    warnings: tuple[str, ...] = field(default=(), metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.mean).all() and (self.precision > 0).all() and (self.scatter >= 0).all()):

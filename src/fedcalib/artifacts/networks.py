@@ -85,7 +85,9 @@ class Trained(Scorer):
 
     @property
     def head(self) -> Head:
-        """The last linear layer, as a classifier of features."""
+        """The last linear layer, as a classifier of features; refused where the network changes its outputs."""
+        if not self.network.ends_in_head:
+            raise InputError("Expected a network that ends in a linear layer, found something after it.")
         matrix, shift = (self.weights[part].astype(np.float64) for part in self.network.head)
         classes = self.network.outputs
         head = Head(matrix.reshape(classes, -1), shift if len(shift) else np.zeros(classes))

@@ -85,4 +85,7 @@ def train(
     for warning in done.warnings:
         voice.warn(warning)
     voice.note(f"Scores of held-out records stay with their sites. Next: fedcalib evaluate {written['scored']}")
-    voice.result(document, [documents.facts_table("Privacy", document["privacy"])])
+    columns = ("round", "update", "held-out log loss", "held-out accuracy")
+    rows = [["-" if value is None else f"{value:.4g}" for value in one.values()] for one in document["rounds"]]
+    shown = documents.TextTable("Training", columns, tuple(map(tuple, rows)))
+    voice.result(document, [shown, documents.facts_table("Privacy", document["privacy"])])

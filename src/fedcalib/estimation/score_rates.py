@@ -76,12 +76,12 @@ def area(table: ScoreTable, level: float = 0.95) -> Estimates:
     """Area under the ROC curve: the probability that a positive outscores a negative; ties in a cell count one half."""
     if table.below_noise:
         return _unknown(1)
-    counts = table.nonnegative
+    counts = table.counts if table.exact else table.nonnegative  # raw trees, as published, have negative counts
     value = float(one_step_area(table.counts[None], counts[None])[0])
     influence = area_influence(counts)
     variance = float((counts * influence**2).sum()) + float(table.variance(influence[None])[0])
-    deviation = (variance + _second_order_variance(table, value)) ** 0.5
-    bound = _undecided_pairs(counts)
+    deviation = max(variance + _second_order_variance(table, value), 0.0) ** 0.5
+    bound = max(_undecided_pairs(counts), 0.0)
     half = critical(2 * bound / max(deviation, 1e-300), level) * deviation + bound
     return Estimates(np.array([value]), np.array([max(value - half, 0.0)]), np.array([min(value + half, 1.0)]))
 
@@ -162,17 +162,18 @@ def rates(table: ScoreTable, part: Floats, whole: Floats, undecided: Floats, lev
     `part` and `undecided` are (k, 2, cells); `whole` may have one row for all. Values are ratios of the smooth counts;
     the noise variance is that of the counts themselves, smoothed or not.
     """
-    observed, records = weighted_sums(whole, table.nonnegative), weighted_sums(whole, table.smooth)
+    signed, smooth = (table.counts,) * 2 if table.exact else (table.nonnegative, table.smooth)
+    observed, records = weighted_sums(whole, signed), weighted_sums(whole, smooth)
     least = np.maximum(DETECTION_Z * np.sqrt(np.maximum(table.variance(whole), 0.0)), MIN_RECORDS)
     known = (observed > least) & (records > MIN_RECORDS)
     records = np.where(known, records, 1.0)
-    value = np.where(known, np.clip(weighted_sums(part, table.smooth) / records, 0.0, 1.0), np.nan)
+    value = np.where(known, np.clip(weighted_sums(part, smooth) / records, 0.0, 1.0), np.nan)
     rate = np.where(np.isnan(value), 0.5, value)
     privacy = _noise_of_ratio(table, part, whole, rate) / records**2
     shrunken = (rate * records + 2) / (records + 4)
     sampling = shrunken * (1 - shrunken) / records
     low, high = _wilson(rate, records * sampling / (sampling + privacy), normal_quantile(level))
-    bound = weighted_sums(undecided, table.smooth) / records
+    bound = np.maximum(weighted_sums(undecided, smooth), 0.0) / records
     return Estimates(
         value,
         np.where(known, np.minimum(np.maximum(low - bound, 0.0), rate), 0.0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 from typing import final
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.scaling import MatrixScaling, Temperature, VectorScaling
+from fedcalib.errors import InputError
 from fedcalib.families import Derivatives, Family, SoftmaxDerivatives, bounded_logits, log_loss, log_losses
 from fedcalib.families.local_fits import Slice, best_log_temperatures, slices
 from fedcalib.federation import Federation
@@ -21,7 +22,7 @@ from fedcalib.types import Floats, Ints
 @final
 @dataclass(frozen=True)
 class TemperatureFamily(Family):
-    """Logits divided by T. Clients exchange T (or its logarithm), never 1/T.
+    """Logits divided by T. Clients exchange T, its logarithm, or its inverse as one reading of a paper has it.
 
     The loss is convex in 1/T, but the best T of a client whose answers are all right is zero: such clients dominate an
     average of 1/T and hardly affect one of T.
@@ -30,26 +31,33 @@ class TemperatureFamily(Family):
     lowest: float = 0.05
     highest: float = 20.0
     logarithm: bool = False
+    inverse: bool = field(default=False, metadata={"later": True})
+
+    def __post_init__(self) -> None:
+        if self.logarithm and self.inverse:
+            raise InputError("Expected the logarithm of T or its inverse to be exchanged, found both.")
 
     def start(self, classes: int) -> Floats:
         return np.array([0.0 if self.logarithm else 1.0])
 
     def temperature(self, parameters: Floats) -> float:
         """T, clipped to its range whatever the noise."""
-        value = np.exp(np.clip(parameters[0], -50, 50)) if self.logarithm else parameters[0]
-        return float(np.clip(value, self.lowest, self.highest))
+        given = float(parameters[0])
+        if self.inverse:
+            return 1 / float(np.clip(given, 1 / self.highest, 1 / self.lowest))
+        return float(np.clip(np.exp(np.clip(given, -50, 50)) if self.logarithm else given, self.lowest, self.highest))
 
     def loss(self, parameters: Floats, logits: Floats, labels: Ints) -> tuple[float, Floats]:
         """The gradient in T is minus (gradient in the logits times logits) over T squared."""
         t = self.temperature(parameters)
         value, residual = log_loss(logits / t, labels)
-        gradient = -float(np.einsum("ij,ij->", residual, logits)) / t**2
-        return value, np.array([gradient * t if self.logarithm else gradient])
+        in_inverse = float(np.einsum("ij,ij->", residual, logits))
+        return value, np.array([in_inverse if self.inverse else -in_inverse / t ** (1 if self.logarithm else 2)])
 
     def fit(
         self, parameters: Floats, logits: Floats, labels: Ints, *, ridge: float, steps: int, rng: np.random.Generator
     ) -> Floats:
-        """The best T of one client, with a penalty of ridge * (ln T)^2 / 2 on the summed loss."""
+        """The best T of one client, with a penalty of ridge / 2 on the squared change of ln T."""
         parts = list(slices(logits, labels, np.zeros(len(labels), dtype=np.int64)))
         found: Floats = self._best(parts, parameters, 1, ridge)[0]
         return found
@@ -65,7 +73,7 @@ class TemperatureFamily(Family):
     def _best(self, parts: list[Slice], parameters: Floats, clients: int, ridge: float) -> Floats:
         start = np.full(clients, log(self.temperature(parameters)))
         best = best_log_temperatures(parts, start, ridge, log(self.lowest), log(self.highest))
-        return (best if self.logarithm else np.exp(best))[:, None]
+        return (best if self.logarithm else np.exp(-best if self.inverse else best))[:, None]
 
     def artifact(self, parameters: Floats, classes: int) -> Calibrator:
         return Temperature(self.temperature(parameters))

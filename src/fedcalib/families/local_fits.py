@@ -225,7 +225,7 @@ def slices(logits: Floats, labels: Ints, owner: Ints) -> Iterator[Slice]:
 
 
 def best_log_temperatures(parts: list[Slice], start: Floats, ridge: float, low: float, high: float) -> Floats:
-    """Each client's best ln T within [low, high], with a penalty of ridge * (ln T)^2 / 2 on its summed loss.
+    """Each client's best ln T within [low, high], with a penalty of ridge * (ln T - start)^2 / 2 on its summed loss.
 
     Newton steps, and bisection wherever a step leaves the bracket or the gradient does not shrink; but a step that
     leaves it at an end that was not evaluated yet goes to that end, where many clients have their best.
@@ -235,7 +235,7 @@ def best_log_temperatures(parts: list[Slice], start: Floats, ridge: float, low: 
     place, before = np.clip(start, low, high), np.full(clients, np.inf)
     unvisited = np.ones((2, clients), dtype=bool)  # the lower and the upper end
     for _ in range(_MAX_TEMPERATURE_STEPS):
-        gradient, curvature = _temperature_derivatives(parts, place, ridge)
+        gradient, curvature = _temperature_derivatives(parts, place, start, ridge)
         unvisited &= place != np.array([[low], [high]])
         lows, highs = np.where(gradient < 0, place, lows), np.where(gradient < 0, highs, place)
         aim = place - gradient / np.where(curvature > 0, curvature, np.inf)
@@ -250,7 +250,7 @@ def best_log_temperatures(parts: list[Slice], start: Floats, ridge: float, low: 
     return place
 
 
-def _temperature_derivatives(parts: list[Slice], place: Floats, ridge: float) -> tuple[Floats, Floats]:
+def _temperature_derivatives(parts: list[Slice], place: Floats, start: Floats, ridge: float) -> tuple[Floats, Floats]:
     """First two derivatives in ln T per client, the penalty included."""
     inverse = np.exp(-place)
     first, second = np.zeros(len(place)), np.zeros(len(place))
@@ -258,4 +258,4 @@ def _temperature_derivatives(parts: list[Slice], place: Floats, ridge: float) ->
         gradients, curvatures = part.derivatives(inverse)
         first += np.bincount(part.owner, gradients, len(place))
         second += np.bincount(part.owner, curvatures, len(place))
-    return ridge * place - inverse * first, ridge + inverse * first + inverse**2 * second
+    return ridge * (place - start) - inverse * first, ridge + inverse * first + inverse**2 * second

@@ -10,9 +10,9 @@ counts them with the rest of the budget. A `ScoreCalibration` is a calibrator th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, pi, sqrt
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from fedcalib.estimation.trees import consistent, variances_at_fit
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.binning import EVEN, Axis, bin_edges, small_cells
 from fedcalib.queries.class_tables import Clips, LabelHistogram
-from fedcalib.queries.scores import ScoreBuckets, ScoreTree
+from fedcalib.queries.scores import ScoreBuckets, ScoreLeaves, ScoreTree
 from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Bools, Floats
@@ -83,6 +83,11 @@ class Weighting(ABC):
 class Unweighted(Weighting):
     """Trust the steps, except those of a class that no record has, or every record: there the classifier stays.
 
+    Parameters
+    ----------
+    every_class
+        Trust the steps of such a class too, as published: nothing then has a class that no record had.
+
     Examples
     --------
     >>> import fedcalib as fc
@@ -90,8 +95,13 @@ class Unweighted(Weighting):
     True
     """
 
+    every_class: bool = field(default=False, metadata={"later": True})
+
     def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
-        return _with_identity(steps, _one_sided(counts))
+        return steps if self.every_class else _with_identity(steps, _one_sided(counts))
+
+
+AS_PRINTED: Final = Unweighted(every_class=True)
 
 
 @final
@@ -148,9 +158,10 @@ def _with_identity(steps: Steps, unknown: Bools) -> Steps:
 class Weighted(Weighting):
     """Mix the steps with the classifier by a weight per class.
 
-    Without noise a class's weight is the fraction of clients that was counted. With noise it is the class's count over
-    what noise alone would show in as many cells, less `floor` standard deviations of the count's own noise: published
-    with a floor of 0, a weight without any data averages 1 / (2 sqrt(bins)) instead of zero.
+    Without noise a class's weight is the fraction of clients that was counted, or with `totals` the fraction of the
+    class's records. With noise it is the class's count over what noise alone would show in as many cells, less `floor`
+    standard deviations of the count's own noise: published with a floor of 0, a weight without any data averages
+    1 / (2 sqrt(bins)) instead of zero.
 
     Parameters
     ----------
@@ -158,6 +169,9 @@ class Weighted(Weighting):
         Mix only records whose top class would change.
     floor
         Standard deviations that are subtracted from a class's count.
+    totals
+        Number of records of each class in the whole federation. The rounds do not reveal it, so it takes one more
+        secure sum or public knowledge; where there is noise it is not used.
 
     Examples
     --------
@@ -169,21 +183,54 @@ class Weighted(Weighting):
 
     changed_only: bool = False
     floor: float = 2.0
+    totals: tuple[float, ...] = field(default=(), metadata={"later": True})
+
+    def __post_init__(self) -> None:
+        if not all(0 <= total < inf for total in self.totals):
+            raise InputError(f"Expected numbers of records of at least 0, found {self.totals!r:.80}.")
+
+    @classmethod
+    def as_published(cls, totals: tuple[float, ...] = (), *, changed_only: bool = False) -> Weighted:
+        """The weights of "Private Federated Multiclass Post-hoc Calibration", section 4.1 and appendix B.5.
+
+        Parameters
+        ----------
+        totals
+            Number of records of each class in the whole federation: needed without privacy, where a class's weight is
+            the part of them that was counted, at most 1; with noise the weight has a floor of 0 and needs none.
+        changed_only
+            Take the variant "changed weight" instead of "all weight".
+        """
+        return cls(changed_only, 0.0, totals)
 
     def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
-        return Blend(steps, class_weights(counts, steps.classes, self.floor), self.changed_only)
+        weights = class_weights(counts, steps.classes, self.floor, self.totals)
+        return Blend(steps, weights, self.changed_only)
 
 
-def class_weights(counts: LabelHistograms, classes: int, floor: float) -> tuple[float, ...]:
+def class_weights(
+    counts: LabelHistograms, classes: int, floor: float, totals: tuple[float, ...] = ()
+) -> tuple[float, ...]:
     """A weight per class between 0 and 1."""
     positives = counts.positives.sum(axis=1)
     if counts.variance > 0:
         noise = sqrt(counts.variance)
         noise_alone = sqrt(2 / pi) * noise * counts.bins
         weights = np.clip((positives - floor * noise * sqrt(counts.bins)) / noise_alone, 0.0, 1.0)
+    elif totals:
+        weights = _counted_fraction(positives, totals, classes)
     else:
         weights = np.where(positives > 0, counts.seen, 0.0)
     return tuple(np.broadcast_to(weights, (classes,)).tolist())
+
+
+def _counted_fraction(positives: Floats, totals: tuple[float, ...], classes: int) -> Floats:
+    """Which part of each class's records was counted, at most 1; with two classes, of the one that has a step."""
+    if len(totals) != classes:
+        raise InputError(f"Expected the number of records of {classes} classes, found {len(totals)} numbers.")
+    known = np.array(totals[-len(positives) :])
+    fraction: Floats = np.divide(positives, known, out=np.zeros(len(known)), where=known > 0)
+    return np.minimum(fraction, 1.0)
 
 
 def score_table(tree: ScoreTree) -> Flow[ScoreTable]:
@@ -199,6 +246,69 @@ def table_of(tree: ScoreTree, answer: Answer) -> ScoreTable:
     variances = variances_at_fit(first, values, variances, tree.arity)
     leaves = consistent(values, variances, tree.arity)
     return ScoreTable(bin_edges(tree.leaves), leaves, tree.arity, tuple(one_per_level(level) for level in variances))
+
+
+def raw_table(tree: ScoreTree, buckets: int, batches_of: int | None = None) -> Flow[ScoreTable]:
+    """Request every level of a binary tree and read it as published, with nothing made consistent.
+
+    A prefix of the scores is the sum of at most one cell per level, a quantile is found by descent, and buckets are
+    differences of prefixes. The table counts as exact: its noise is not known to what reads it.
+
+    Parameters
+    ----------
+    tree
+        A tree of arity 2.
+    buckets
+        Number of equi-depth buckets; as many as leaves for the leaves themselves.
+    batches_of
+        The number of all clients, if they are dealt to levels: one query per level then has all of the budget.
+    """
+    if batches_of is None:
+        answer = yield tree
+        levels = list(answer.values.values())
+    else:
+        levels = yield from _levels_in_batches(tree, batches_of)
+    inner = np.arange(1, tree.leaves)
+    if buckets < tree.leaves:
+        inner = np.unique([_descended(levels, place / buckets) for place in range(1, buckets)])
+        inner = inner[(inner > 0) & (inner < tree.leaves)]
+    edges = np.concatenate([[0], inner, [tree.leaves]]).astype(np.int64)
+    counts = np.diff(_prefixes(levels)[:, edges], axis=1)
+    return ScoreTable(edges / tree.leaves, counts, len(edges) - 1, (np.zeros((2, 1)),))
+
+
+def _levels_in_batches(tree: ScoreTree, clients: int) -> Flow[list[Floats]]:
+    """One query per level, scaled up from the clients that answered it to all of them."""
+    levels = []
+    for level in range(1, tree.height + 1):
+        answer = yield ScoreLeaves(tree.arity**level, tree.column)
+        levels.append(answer["leaves"] * (clients / max(answer.clients or 0, 1)))
+    return levels
+
+
+def _prefixes(levels: list[Floats]) -> Floats:
+    """Records below every edge of the leaves by label, (2, leaves + 1), each a sum of at most one cell per level."""
+    total = levels[0].sum(axis=1, keepdims=True)
+    prefixes = np.concatenate([np.zeros_like(total), total], axis=1)
+    for level in levels:
+        finer = np.zeros((2, level.shape[1] + 1))
+        finer[:, ::2] = prefixes
+        finer[:, 1::2] = prefixes[:, :-1] + level[:, ::2]
+        prefixes = finer
+    return prefixes
+
+
+def _descended(levels: list[Floats], fraction: float) -> int:
+    """The leaf at which a quantile lies: from the root down, past each left child that lies below it."""
+    place, below = 0, 0.0
+    for level in levels:
+        counts = level.sum(axis=0)
+        fractions = np.maximum(counts / max(float(counts.sum()), 1e-9), 0.0)
+        place *= 2
+        if below + fractions[place] < fraction:
+            below += float(fractions[place])
+            place += 1
+    return place
 
 
 def one_per_level(variances: Floats) -> Floats:

@@ -19,6 +19,7 @@ from fedcalib.methods.domain_shift import NLLT as NLLT
 from fedcalib.methods.domain_shift import DomainTemperatures as DomainTemperatures
 from fedcalib.methods.domain_shift import SourceBinning as SourceBinning
 from fedcalib.methods.fed_avg import FedAvg as FedAvg
+from fedcalib.methods.fed_avg import Round as Round
 from fedcalib.methods.fl_swag import FLSWAG as FLSWAG
 from fedcalib.methods.platt import BetaScaling as BetaScaling
 from fedcalib.methods.residual_binning import ClassShifts as ClassShifts

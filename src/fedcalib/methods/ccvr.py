@@ -7,7 +7,7 @@ training on virtual features (`Retrained`) or in closed form (`ClosedForm`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -92,6 +92,9 @@ class Retrained(HeadFit):
         Descend along directions in which the virtual features vary alike, which converges in as many epochs. Without it
         the descent is along the features themselves, as published, and stops far from the optimum where variances
         differ much.
+    shrunk
+        Sample from shrunken covariances. Otherwise they are those of the sums, as published; a class with fewer records
+        than features then has none across some directions.
 
     Examples
     --------
@@ -110,6 +113,7 @@ class Retrained(HeadFit):
     decay: float = 1e-4
     seed: int = 0
     whitened: bool = True
+    shrunk: bool = field(default=True, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.epochs < 1 or self.batch < 1 or not self.rate > 0 or not self.decay >= 0:
@@ -117,7 +121,8 @@ class Retrained(HeadFit):
 
     def fit(self, gaussians: ClassGaussians, start: Head | None) -> Head:
         rng = np.random.default_rng(self.seed)
-        features, labels = gaussians.shrunk().sample(self._counts(gaussians), rng)
+        source = gaussians.shrunk() if self.shrunk else gaussians
+        features, labels = source.sample(self._counts(gaussians), rng)
         classes, width = gaussians.means.shape
         old = Head(np.zeros((classes, width)), np.zeros(classes)) if start is None else start
         whitening = Whitening.of(features) if self.whitened and len(features) else Whitening.plain(width)
@@ -254,6 +259,27 @@ class CCVR(Method[Head]):
     shift: tuple[float, ...] | None = None
     diagonal: bool = False
     start: Head | None = None
+
+    @classmethod
+    def as_published(
+        cls, features: int | None = None, samples: int = 100, *, start: Head | None = None, seed: int = 0
+    ) -> CCVR:
+        """CCVR as in "No Fear of Heterogeneity": virtual features from the classes' own Gaussians, then SGD.
+
+        Parameters
+        ----------
+        features
+            Number of features; None for as many as classes, where the logits are the features.
+        samples
+            Mean number of virtual features per class: 100 for CIFAR-10, 500 for CIFAR-100, 1000 for CINIC-10.
+        start
+            The trained head, from which retraining starts.
+        seed
+            Seed of the virtual features.
+        """
+        fit = Retrained(samples, epochs=10, whitened=False, seed=seed, shrunk=False)
+        representation = Representation() if features is not None else Representation(column=None)
+        return cls(features, fit, representation=representation, start=start)
 
     def protocol(self, schema: Schema) -> Flow[Head]:
         estimate = FeatureGaussians(self.features, self.radius, self.representation, self.shift, self.diagonal)

@@ -8,7 +8,7 @@ top label's confidence. `DomainTemperatures` estimates a temperature per domain 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, log
 from typing import final
 
@@ -23,7 +23,7 @@ from fedcalib.metrics.binning import small_cells
 from fedcalib.queries.shift import BinnedGaps, ClippedLosses, ConfidenceGaps, RightWrong, gaps_of
 from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records, Schema
-from fedcalib.search import GoldenSection, Interpolation, MinimumSearch, RootSearch, SearchResult
+from fedcalib.search import GoldenSection, Interpolation, MinimumSearch, OnMagnitude, RootSearch, SearchResult
 from fedcalib.types import Floats
 
 
@@ -66,6 +66,15 @@ class AccT(Method[Temperature]):
 
         return tempered((yield from self.search.root(probe, self.low, self.high)), self.low, self.high)
 
+    @classmethod
+    def as_published(cls) -> AccT:
+        """Acc-T as in "Privacy Preserving Recalibration under Domain Shift": golden section, K = 5, on [0.5, 3].
+
+        The search is the one of the appendix; algorithm 1 prints another, whose bracket turns inside out. Run it with
+        `SourceLaplace(epsilon)`.
+        """
+        return cls(OnMagnitude(GoldenSection(5)), 0.5, 3.0)
+
 
 def check_bracket(low: float, high: float) -> None:
     if not 0 < low < high < 1e6:
@@ -92,6 +101,8 @@ class NLLT(Method[Temperature]):
         The bracket of temperatures.
     margin
         A record's log loss is clipped at ln(classes) + `margin`, a public bound.
+    max_loss
+        The public bound itself, in place of that.
 
     Examples
     --------
@@ -106,14 +117,24 @@ class NLLT(Method[Temperature]):
     low: float = 0.5
     high: float = 3.0
     margin: float = 5.0
+    max_loss: float | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check_bracket(self.low, self.high)
-        if not 0 < self.margin < 100:
-            raise InputError(f"Expected a margin above 0, found {self.margin}.")
+        if not 0 < self.margin < 100 or not (self.max_loss is None or 0 < self.max_loss < 100):
+            raise InputError(f"Expected a margin or a bound above 0, found {self.margin} and {self.max_loss}.")
+
+    @classmethod
+    def as_published(cls) -> NLLT:
+        """NLL-T as in "Privacy Preserving Recalibration under Domain Shift": golden section, K = 5, losses up to 10.
+
+        The search is the one of the appendix; algorithm 1 prints another, whose bracket turns inside out. Run it with
+        `SourceLaplace(epsilon)`.
+        """
+        return cls(GoldenSection(5), 0.5, 3.0, max_loss=10.0)
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
-        max_loss = log(schema.classes) + self.margin
+        max_loss = log(schema.classes) + self.margin if self.max_loss is None else self.max_loss
 
         def probe(temperatures: tuple[float, ...]) -> Flow[Floats]:
             answer = yield ClippedLosses(temperatures, max_loss)
@@ -156,6 +177,15 @@ class ECET(Method[Temperature]):
         if self.bins < 1:
             raise InputError(f"Expected at least one bin, found {self.bins}.")
 
+    @classmethod
+    def as_published(cls) -> ECET:
+        """ECE-T as in "Privacy Preserving Recalibration under Domain Shift": golden section, K = 5, 15 bins.
+
+        The search is the one of the appendix; algorithm 1 prints another, whose bracket turns inside out. Run it with
+        `SourceLaplace(epsilon)`.
+        """
+        return cls(GoldenSection(5), 0.5, 3.0, 15)
+
     def protocol(self, schema: Schema) -> Flow[Temperature]:
         def probe(temperatures: tuple[float, ...]) -> Flow[Floats]:
             answer = yield BinnedGaps(temperatures, self.bins)
@@ -174,7 +204,10 @@ class SourceBinning(Method[TopLabelSteps]):
     bins
         Number of bins of equal width.
     smoothing
-        Number of pseudo-records at the bin's midpoint, which keep empty bins near the identity.
+        Number of pseudo-records at the bin's midpoint, which keep empty bins near the identity; 0 is the published
+        ratio, with the midpoint where noise leaves no records.
+    totals
+        Count (right, all) instead of (right, wrong), as published: the noise is then twice as wide.
 
     Examples
     --------
@@ -188,16 +221,26 @@ class SourceBinning(Method[TopLabelSteps]):
 
     bins: int = 15
     smoothing: float = 2.0
+    totals: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
-        if self.bins < 1 or not self.smoothing > 0:
-            raise InputError(f"Expected bins and smoothing above 0, found {self.bins} and {self.smoothing}.")
+        if self.bins < 1 or not self.smoothing >= 0:
+            raise InputError(f"Expected bins above 0, smoothing from 0 up, found {self.bins} and {self.smoothing}.")
+
+    @classmethod
+    def as_published(cls) -> SourceBinning:
+        """Histogram binning as in "Privacy Preserving Recalibration under Domain Shift": 15 bins of (right, all).
+
+        Run it with `SourceLaplace(epsilon)`: a record changes two counts, so the noise has scale 2 / epsilon.
+        """
+        return cls(15, 0.0, totals=True)
 
     def protocol(self, schema: Schema) -> Flow[TopLabelSteps]:
-        answer = yield RightWrong(self.bins)
-        right, wrong = np.maximum(answer["counts"], 0.0)
+        answer = yield RightWrong(self.bins, self.totals)
+        right, other = np.maximum(answer["counts"], 0.0)
         middle = np.maximum((np.arange(self.bins) + 0.5) / self.bins, 1 / schema.classes)
-        accuracy = (right + self.smoothing * middle) / (right + wrong + self.smoothing)
+        records = (other if self.totals else right + other) + self.smoothing
+        accuracy = np.divide(right + self.smoothing * middle, records, out=middle.copy(), where=records > 0)
         steps = np.clip(accuracy, 1 / schema.classes, 1.0)
         exact = not answer.variance("counts").any()
         return TopLabelSteps(schema.classes, tuple(steps.tolist()), small_cells(answer["counts"]) if exact else None)

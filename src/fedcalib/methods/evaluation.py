@@ -7,7 +7,7 @@ calibration errors without showing any single client's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite, log, sqrt
 from typing import final
 
@@ -16,7 +16,7 @@ import numpy as np
 from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
 from fedcalib.errors import InputError
 from fedcalib.estimation.noise_aware import noisy_auc, noisy_gap_error, noisy_mean, noisy_proportion
-from fedcalib.flows.tables import recounted, score_table, two_classes
+from fedcalib.flows.tables import raw_table, recounted, score_table, two_classes
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.calibration_line import fit_counts
 from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
@@ -224,6 +224,10 @@ class ScoreCurves(Method[Curves]):
     recount
         With a value above 0, the tree only finds the buckets, and a second query counts them with that fraction of the
         budget.
+    raw
+        Read a binary tree as published, with nothing made consistent; intervals then leave privacy noise out.
+    batches
+        With `raw`, deal clients to levels: one query per level. Run it with `Disjoint(height)`.
 
     Examples
     --------
@@ -237,15 +241,42 @@ class ScoreCurves(Method[Curves]):
     tree: ScoreTree = TREE
     buckets: int = 100
     recount: float = 0.0
+    raw: bool = field(default=False, metadata={"later": True})
+    batches: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not 0 <= self.recount < 1:
             raise InputError(f"Expected a fraction from 0 to below 1 for recounting, found {self.recount}.")
-        if not 2 <= self.buckets <= 1 << 16:
-            raise InputError(f"Expected 2 to 2^16 buckets, found {self.buckets}.")
+        if not 2 <= self.buckets <= 1 << 20:
+            raise InputError(f"Expected 2 to 2^20 buckets, found {self.buckets}.")
+        if (self.raw and (self.tree.arity != 2 or self.recount)) or (self.batches and not self.raw):
+            raise InputError("Expected a binary tree without recounting for raw, and raw for batches, found others.")
+
+    @classmethod
+    def as_published(cls, height: int = 10, buckets: int | None = None, *, batches: bool = False) -> ScoreCurves:
+        """The tree of "Federated Calibration and Evaluation of Binary Classifiers", section 2.3: binary, read raw.
+
+        Run it with `SecAgg()`, with `DistributedDP(1.0)`, whose budget the levels share, or with
+        `LocalDP(5.0, unary=True)`, where each record reports one level by optimal unary encoding.
+
+        Parameters
+        ----------
+        height
+            Number of levels; the paper takes 10 with distributed noise and 8 with local reports.
+        buckets
+            Number of equi-depth buckets, for the AUC of section 4; None for the leaves, from which section 3 reads
+            precision, recall and accuracy.
+        batches
+            Deal clients to levels instead, as the paper offers for distributed noise: run it with `Disjoint(height)`,
+            and each level has all of epsilon.
+        """
+        return cls(ScoreTree(2, height), buckets or 2**height, raw=True, batches=batches)
 
     def protocol(self, schema: Schema) -> Flow[Curves]:
         two_classes(schema)
+        if self.raw:
+            clients = schema.clients if self.batches else None
+            return Curves((yield from raw_table(self.tree, self.buckets, clients)))
         if self.recount == 0:
             return Curves((yield from score_table(self.tree)))
         return Curves((yield from recounted(self.tree, self.buckets, self.recount)))

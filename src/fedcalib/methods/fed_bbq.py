@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import SCALED, Normaliser, Steps
 from fedcalib.errors import InputError
-from fedcalib.flows.tables import LabelHistograms, Unweighted, Weighting, label_histograms
+from fedcalib.flows.tables import AS_PRINTED, LabelHistograms, Unweighted, Weighting, label_histograms
 from fedcalib.method import Flow, Method
 from fedcalib.metrics.binning import EVEN, Axis
 from fedcalib.queries.class_tables import Clips
@@ -43,6 +43,9 @@ class FedBBQ(Method[Calibrator]):
         Where bins lie: in equal steps of the probability, as published, or of the log-odds, which does better.
     normaliser
         How the classes' values come to sum to one: by division, as published, or `ByOdds`, which does better.
+    divided
+        Divide `strength` among the bins of a resolution, as printed in the paper, with bins at their exact midpoints;
+        otherwise every bin has all of it, as in the code of Naeini et al. (2015).
 
     Examples
     --------
@@ -62,24 +65,46 @@ class FedBBQ(Method[Calibrator]):
     clip: Clips = None
     axis: Axis = EVEN
     normaliser: Normaliser = SCALED
+    divided: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not 0 <= self.coarsest <= self.finest <= 16 or self.rounds < 1 or not self.strength > 0:
             raise InputError(f"Expected 0 <= coarsest <= finest <= 16, rounds and strength above 0, found {self}.")
 
+    @classmethod
+    def as_published(cls, weighting: Weighting = AS_PRINTED, rounds: int = 12, *, corrected: bool = False) -> FedBBQ:
+        """FedBBQ as in "Private Federated Multiclass Post-hoc Calibration": M = 7, so 2, 4, ..., 128 bins.
+
+        Run it with `Poisson(0.1)` and, for differential privacy, with `UserGaussian(epsilon, 1e-5, separate=True)`.
+
+        Parameters
+        ----------
+        weighting
+            `Weighted.as_published()` for the weights of appendix B.5; none if left out.
+        rounds
+            Number of rounds.
+        corrected
+            Appendix B.4 prints a prior of N' = 2 records for all bins of a resolution together. The method that it
+            cites has N' = 2B, two records per bin; this takes that reading.
+        """
+        return cls(7, 1, rounds, 2.0, weighting, (10.0, 50.0), divided=not corrected)
+
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         counts = yield from label_histograms(schema, 1 << self.finest, self.rounds, self.clip, self.axis)
-        table = averaged_binnings(counts, self.coarsest, self.strength, self.axis)
+        table = averaged_binnings(counts, self.coarsest, self.strength, self.axis, divided=self.divided)
         steps = Steps.of_table(schema.classes, table, self.axis, self.normaliser, small_bins=counts.small)
         return self.weighting.apply(steps, counts)
 
 
-def averaged_binnings(counts: LabelHistograms, coarsest: int, strength: float, axis: Axis = EVEN) -> Floats:
+def averaged_binnings(
+    counts: LabelHistograms, coarsest: int, strength: float, axis: Axis = EVEN, *, divided: bool = False
+) -> Floats:
     """Steps of all dyadic resolutions, averaged by their score, shape (step functions, finest bins)."""
     scores, steps = [], []
     for level in range(coarsest, counts.bins.bit_length()):
         bins = 1 << level
-        score, step = _binning(counts.merged(bins), strength, axis)
+        middles = axis.middles(bins) if divided else np.clip(axis.middles(bins), _MIN_PRIOR_MEAN, 1 - _MIN_PRIOR_MEAN)
+        score, step = _binning(counts.merged(bins), strength / bins if divided else strength, middles)
         scores.append(score)
         steps.append(np.repeat(step, counts.bins // bins, axis=1))
     weights = np.exp(np.array(scores) - np.max(scores, axis=0))  # (levels, step functions)
@@ -88,12 +113,11 @@ def averaged_binnings(counts: LabelHistograms, coarsest: int, strength: float, a
     return averaged
 
 
-def _binning(counts: LabelHistograms, strength: float, axis: Axis) -> tuple[Floats, Floats]:
+def _binning(counts: LabelHistograms, strength: float, middle: Floats) -> tuple[Floats, Floats]:
     """The marginal likelihood of one resolution, shape (step functions,), and its posterior means."""
     from scipy.special import gammaln
 
     hits, misses = np.maximum(counts.positives, 0.0), np.maximum(counts.negatives, 0.0)  # after merging, never before
-    middle = np.clip(axis.middles(counts.bins), _MIN_PRIOR_MEAN, 1 - _MIN_PRIOR_MEAN)
     up, down = strength * middle, strength * (1 - middle)
     counts_per_bin = hits + misses
     evidence = gammaln(strength) - gammaln(counts_per_bin + strength) + gammaln(hits + up) - gammaln(up)

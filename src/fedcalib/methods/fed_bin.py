@@ -10,7 +10,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
 from fedcalib.errors import InputError
-from fedcalib.flows.tables import Unweighted, Weighting, label_histograms
+from fedcalib.flows.tables import AS_PRINTED, Unweighted, Weighting, label_histograms
 from fedcalib.method import Flow, Method
 from fedcalib.queries.class_tables import Clips
 from fedcalib.records import Schema
@@ -34,8 +34,8 @@ class FedBin(Method[Calibrator]):
     weighting
         How far the bins are trusted against the classifier.
     clip
-        L2 norm to which whole clients clip each class; two of them clip positives and negatives separately, as
-        published.
+        L2 norm to which whole clients clip each class; two of them give positives and negatives a norm each. A client
+        then still scales all its counts by one factor, unless the privacy model is `UserGaussian(..., separate=True)`.
 
     Examples
     --------
@@ -57,6 +57,21 @@ class FedBin(Method[Calibrator]):
         if self.bins < 1 or self.rounds < 1 or not self.smoothing >= 0:
             found = f"{self.bins}, {self.rounds} and {self.smoothing}"
             raise InputError(f"Expected bins and rounds of at least 1 and smoothing of at least 0, found {found}.")
+
+    @classmethod
+    def as_published(cls, weighting: Weighting = AS_PRINTED, rounds: int = 12) -> FedBin:
+        """FedBin as in "Private Federated Multiclass Post-hoc Calibration", algorithm 1: the bare ratio, 128 bins.
+
+        Run it with `Poisson(0.1)` and, for differential privacy, with `UserGaussian(epsilon, 1e-5, separate=True)`.
+
+        Parameters
+        ----------
+        weighting
+            `Weighted.as_published()` for the weights of section 4.1; none if left out.
+        rounds
+            Number of rounds.
+        """
+        return cls(bins=128, rounds=rounds, smoothing=0.0, weighting=weighting, clip=(10.0, 50.0))
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         counts = yield from label_histograms(schema, self.bins, self.rounds, self.clip)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from math import inf
+from typing import Self, final
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from fedcalib.errors import InputError
 from fedcalib.families import Family
 from fedcalib.families.affine import MatrixFamily, TemperatureFamily, VectorFamily
 from fedcalib.families.order_preserving import OrderPreservingNetworkFamily, OrderPreservingVectorFamily
-from fedcalib.method import Flow, Method
+from fedcalib.method import Budget, Flow, Method
 from fedcalib.queries.scaling import LocalFit
 from fedcalib.records import Schema
 
@@ -29,11 +30,12 @@ class FedScaling(Method[Calibrator]):
     rounds
         Number of rounds.
     clip
-        The most that one client may move the parameters in a round, in L2.
+        The most that one client may move the parameters in a round, in L2; infinite for no limit, without privacy.
     rate
         The server's step along the mean change.
     ridge
-        Penalty of a client's fit toward the parameters at the start of the round.
+        Penalty of a client's fit toward the parameters at the start of the round: so many halves of their squared
+        distance from it (of ln T, for a temperature).
     steps
         The most iterations of a local fit.
     """
@@ -48,9 +50,30 @@ class FedScaling(Method[Calibrator]):
         if self.rounds < 1 or not self.clip > 0 or not self.rate > 0 or not self.ridge >= 0 or self.steps < 1:
             raise InputError(f"Expected rounds, clip, rate and steps above 0 and a ridge of at least 0, found {self}.")
 
+    @classmethod
+    def as_published(cls, *, clip: float = inf, rounds: int = 12) -> Self:
+        """The method as in "Private Federated Multiclass Post-hoc Calibration", algorithm 2: no ridge, server rate 1.
+
+        Run it with `Poisson(0.1)` and, for differential privacy, with `UserGaussian(epsilon, 1e-5)`.
+
+        Parameters
+        ----------
+        clip
+            None (infinite) without privacy; 0.5 with it, as in appendix A.3.2.
+        rounds
+            Number of rounds.
+        """
+        return cls(rounds=rounds, clip=clip, rate=1.0, ridge=0.0, steps=50)
+
     @abstractmethod
     def family(self) -> Family:
         """The scaling that is trained."""
+
+    def with_budget(self, budget: Budget) -> Self:
+        """This method; a private run needs a limit on what one client may change."""
+        if self.clip == inf:
+            raise InputError("Expected a finite clip under differential privacy, found infinity; 0.5 is usual.")
+        return self
 
     def protocol(self, schema: Schema) -> Flow[Calibrator]:
         """Average the clients' clipped changes to the family's parameters, `rounds` times, starting from the identity.
@@ -61,9 +84,10 @@ class FedScaling(Method[Calibrator]):
         family = self.family()
         parameters = family.start(schema.classes)
         for _ in range(self.rounds):
-            answer = yield LocalFit(family, tuple(parameters.tolist()), self.clip, self.ridge, self.steps)
+            query = LocalFit(family, tuple(parameters.tolist()), self.clip, self.ridge, self.steps)
+            answer = yield query
             if answer.clients:
-                parameters = parameters + self.rate * self.clip * answer["change"] / answer.clients
+                parameters = parameters + self.rate * query.unit_of_change * answer["change"] / answer.clients
                 parameters = np.clip(parameters, -_MAX_PARAMETER, _MAX_PARAMETER)
         return family.artifact(parameters, schema.classes)
 
@@ -71,7 +95,7 @@ class FedScaling(Method[Calibrator]):
 @final
 @dataclass(frozen=True)
 class FedTemp(FedScaling):
-    """Temperature scaling by federated averaging; clients exchange T, or its logarithm, never 1/T.
+    """Temperature scaling by federated averaging; clients exchange T, or its logarithm.
 
     Parameters
     ----------
@@ -80,6 +104,9 @@ class FedTemp(FedScaling):
         client's fit toward the start of the round; the most iterations of a local fit.
     logarithm
         Exchange ln T.
+    inverse
+        Exchange 1/T, the factor of the logits. Clients whose answers are all right then dominate the average: it is
+        here to compare with.
 
     Examples
     --------
@@ -90,9 +117,14 @@ class FedTemp(FedScaling):
     """
 
     logarithm: bool = False
+    inverse: bool = field(default=False, metadata={"later": True})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.family()  # refuses both at once
 
     def family(self) -> Family:
-        return TemperatureFamily(logarithm=self.logarithm)
+        return TemperatureFamily(logarithm=self.logarithm, inverse=self.inverse)
 
 
 @final

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -14,11 +14,30 @@ from fedcalib.method import Flow, Method
 from fedcalib.queries.training import LocalPosterior
 from fedcalib.query import Answer
 from fedcalib.records import Schema
-from fedcalib.training.network import Network
-from fedcalib.training.posterior import Curvature, PosteriorRecipe, from_sketch, probes, solved
+from fedcalib.training.network import SGD, LocalTraining, Network
+from fedcalib.training.posterior import Curvature, PosteriorRecipe, Trajectory, from_sketch, probes, solved
 from fedcalib.types import Floats
 
 _MAX_WEIGHT = 1e9
+_MIN_PRECISION = 1e-6
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Visit:
+    """The posterior seen from some weights, the loss there, and the step to take."""
+
+    weights: Floats
+    found: WeightPosterior
+    direction: Floats  # from the weights to the posterior's mean
+    loss: float  # 0 where it is not known
+    step: float  # the wanted fraction of the direction, or Polyak's if that is less
+    prior: float
+
+    def moved(self, factor: float) -> Floats:
+        """The weights after a part of the step; one that no record determines goes to its prior mean at once."""
+        step = np.where(self.found.precision <= self.prior * (1 + 1e-9), 1.0, factor * self.step)
+        return np.clip(self.weights + step * self.direction, -_MAX_WEIGHT, _MAX_WEIGHT)
 
 
 @final
@@ -36,11 +55,16 @@ class FLSWAG(Method[WeightPosterior]):
         How a client obtains its Gaussian: `Trajectory` is SWAG, `Curvature` a Laplace approximation whose precisions
         add up.
     prior
-        Precision of the prior.
+        Precision of the prior, whose mean is zero. With 0, as published for SWAG, a weight that no client's records
+        determine keeps its start, and `most` is its precision. `Curvature` needs a prior: without one, weights that
+        records hardly determine have no useful variance.
     rounds
         Number of rounds; each starts from the mean of the one before.
     step
-        Fraction of the step toward the new mean that a round takes.
+        Fraction of the step toward the new mean that a round takes. Where means are Newton steps (`Curvature()`), a
+        step is never longer than Polyak's: the gradient may promise to remove all of the loss and no more; and a step
+        that raised the loss is taken back. Diagonal curvature overstates steps where inputs are correlated; a result
+        whose last step had to be cut to less than a quarter carries a warning.
     width
         Number of public directions along which low-rank parts are sent, so that they too pass through a secure sum;
         exact from clients times rank on.
@@ -87,31 +111,93 @@ class FLSWAG(Method[WeightPosterior]):
         if self.rounds < 1 or not 0 < self.step <= 1 or not self.prior >= 0 or self.samples < 1:
             raise InputError("Expected rounds and samples above 0, a step above 0 and up to 1, and a prior from 0 up.")
 
+    @classmethod
+    def as_published(
+        cls, network: Network, *, rank: int = 0, clients: int = 10, initial: Trained | None = None, seed: int = 0
+    ) -> FLSWAG:
+        """FL-SWAG as in its slides: one round, SWAG on each client, the product of their Gaussians, no prior.
+
+        Each client trains for 5 epochs and then collects 15, by stochastic gradient descent at rate 0.01 in batches of
+        64. A variance below 1e-6 counts as that. Unlike the slides' code, a weight that a client's records never move
+        does not count as certain there.
+
+        Parameters
+        ----------
+        network
+            The network.
+        rank
+            How many deviations add off-diagonal covariance; 0 for a diagonal covariance.
+        clients
+            Number of clients, for as many public directions as their low-rank parts need.
+        initial
+            Trained weights to start from.
+        seed
+            Seed of the initial weights, the directions and the samples.
+        """
+        local = LocalTraining(5, 64, SGD(0.01))
+        recipe = Trajectory(local, 15, rank, floor=1e-12, shrink=0.0, weighted=False)
+        return cls(network, recipe, prior=0.0, width=rank * clients, samples=30, seed=seed, initial=initial)
+
     def protocol(self, schema: Schema) -> Flow[WeightPosterior]:
         if self.network.outputs != schema.classes:
             raise InputError(f"Expected a network for {schema.classes} classes, found one for {self.network.outputs}.")
         start = self.network.start(self.seed) if self.initial is None else self.initial.weights
-        weights = start.astype(np.float64)
-        for _ in range(self.rounds):
-            limits = self.prior, self.most, self.reach
-            query = LocalPosterior(self.network, weights, self.recipe, *limits, self.width, self.seed, self.column)
-            answer = yield query
-            found = self.posterior(query, answer)
-            weights = np.clip(weights + self.step * (found.mean - weights), -_MAX_WEIGHT, _MAX_WEIGHT)
-        return found
+        best, factor = (yield from self._visit(start.astype(np.float64))), 1.0
+        weights = best.moved(factor)
+        for _ in range(self.rounds - 1):
+            here = yield from self._visit(weights)
+            if here.loss <= best.loss + 1e-9 * abs(best.loss):
+                best, factor = here, min(1.5 * factor, 1.0)
+            else:
+                factor /= 4  # the last step went too far: take a shorter one from where it began
+            weights = best.moved(factor)
+        return replace(best.found, mean=weights, warnings=self._warnings(factor * best.step))
+
+    def _visit(self, weights: Floats) -> Flow[_Visit]:
+        """Ask the clients about some weights."""
+        limits = self.prior, self.most, self.reach
+        query = LocalPosterior(self.network, weights, self.recipe, *limits, self.width, self.seed, self.column)
+        answer = yield query
+        found = self.posterior(query, answer)
+        direction = found.mean - weights
+        if not self.recipe.newton:
+            return _Visit(weights, found, direction, 0.0, self.step, self.prior)
+        loss = float(answer["loss"][0]) * self.most + self.prior / 2 * float(weights @ weights)
+        promised = float(self._information(query, answer) @ direction)
+        step = min(self.step, loss / promised) if min(loss, promised) > 0 else self.step
+        return _Visit(weights, found, direction, loss, step, self.prior)
+
+    def _warnings(self, step: float) -> tuple[str, ...]:
+        if step >= self.step / 4:
+            return ()
+        return (
+            f"Not converged: the last step was shortened to {step:.2g} of a Newton step, because diagonal curvature "
+            "overstates how far the weights can move. Use more rounds, or Curvature(LocalTraining(...)).",
+        )
 
     def posterior(self, query: LocalPosterior, answer: Answer) -> WeightPosterior:
         """The product of the clients' Gaussians, without the prior that all but one of them counted too often."""
         clients = max(answer.clients or 0, 1)
-        min_precision = max(self.prior, 1e-6)
-        precision = np.maximum(answer["precision"] * self.most - (clients - 1) * self.prior, min_precision)
-        natural_mean = answer["pull"] * self.most * self.reach + (clients - 1) * self.prior * query.weights
+        prior = self._priors(len(query.weights))
+        precision = np.maximum(answer["precision"] * self.most - (clients - 1) * prior, prior)
+        precision = np.where(precision > _MIN_PRECISION, precision, self.most)  # neither data nor a prior determine it
         factors = self._factors(answer, len(precision))
-        mean = query.weights + solved(precision, factors, natural_mean)
+        mean = query.weights + solved(precision, factors, self._information(query, answer))
         scatter = self._scatter(answer, clients) if self.scatter else np.zeros_like(mean)
         mean = np.clip(np.nan_to_num(mean), -_MAX_WEIGHT, _MAX_WEIGHT)
         gaussian = mean, precision, factors, scatter
         return WeightPosterior(self.network, *gaussian, 1.0, self.samples, self.seed, self.column)
+
+    def _information(self, query: LocalPosterior, answer: Answer) -> Floats:
+        """The sum of the clients' information, with the prior counted once."""
+        often = max(answer.clients or 0, 1) - 1
+        prior = self._priors(len(query.weights))
+        information: Floats = answer["pull"] * self.most * self.reach + often * prior * query.weights
+        return information
+
+    def _priors(self, size: int) -> Floats:
+        """The prior's precision of each weight; running averages, which come after the weights, have none."""
+        return np.where(np.arange(size) < self.network.trainable, self.prior, 0.0)
 
     def _factors(self, answer: Answer, size: int) -> Floats:
         if not self.width:

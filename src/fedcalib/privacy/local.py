@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from statistics import fmean
@@ -170,6 +170,9 @@ class LocalDP(Privacy):
     ----------
     epsilon
         The privacy loss of a whole run, above 0 and at most 500.
+    unary
+        Report counts by optimal unary encoding even where randomised response has the smaller error; only to reproduce
+        papers that do.
 
     Examples
     --------
@@ -181,6 +184,7 @@ class LocalDP(Privacy):
     """
 
     epsilon: float
+    unary: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= _MAX_EPSILON:
@@ -202,8 +206,8 @@ class LocalDP(Privacy):
         _check_records(query)
         fractions = plan.shares(query, participation)
         whole = sum(fractions.values())
-        split = {name: _coder(block, self.epsilon * fractions[name]) for name, block in query.blocks.items()}
-        sampled = {name: _coder(block, self.epsilon * whole) for name, block in query.blocks.items()}
+        split = {name: self._coder(block, self.epsilon * fractions[name]) for name, block in query.blocks.items()}
+        sampled = {name: self._coder(block, self.epsilon * whole) for name, block in query.blocks.items()}
         chances = {name: fraction / whole for name, fraction in fractions.items()}
         ratio = fmean(
             _ratio(_sampled_error(sampled[name], chances[name], block), split[name].error)
@@ -216,6 +220,11 @@ class LocalDP(Privacy):
                 "no information. Send fewer queries, raise epsilon, or use DistributedDP."
             )
         return chosen
+
+    def _coder(self, block: Block, epsilon: float) -> Coder:
+        if self.unary and _counts(block):
+            return Coder(Cell(block.size), Unary(epsilon))
+        return _coder(block, epsilon)
 
     def spending(self, plan: Plan, cohort: Cohort, participation: Participation) -> Spending:
         statement = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -151,8 +150,7 @@ class UserGaussian(Privacy):
         return ClippedGaussian(clips, scales, sigmas, self.separate)
 
     def _information(self, plan: Plan, cohort: Cohort, participation: Participation) -> float:
-        steps = tuple(sum(plan.shares(query, participation).values()) for query in plan.queries)
-        return _information(self.epsilon, self.delta, cohort.rate, steps)
+        return _information(self.epsilon, self.delta, cohort.rate, plan.step_shares(participation))
 
     def _clip(self, query: Query, name: str, block: Block) -> float:
         clip = block.clip
@@ -170,8 +168,10 @@ class UserGaussian(Privacy):
         return clip
 
     def _check_names(self, plan: Plan) -> None:
-        known = {name for query in plan.queries for name in query.blocks}
-        unknown = sorted(set(self.clip) - known) if isinstance(self.clip, Mapping) else []
+        if not isinstance(self.clip, Mapping):
+            return
+        known = plan.names
+        unknown = sorted(set(self.clip) - known)
         if unknown:
             raise InputError(f"Expected clips for the blocks {sorted(known)[:9]}, found one for {unknown[0]!r}.")
 
@@ -203,7 +203,7 @@ class UserGaussian(Privacy):
 
 
 @cache
-def _information(epsilon: float, delta: float, rate: float, steps: tuple[float, ...]) -> float:
+def _information(epsilon: float, delta: float, rate: float, steps: tuple[tuple[float, int], ...]) -> float:
     """The largest sum of squared inverse multipliers over all steps that keeps the budget.
 
     Without sampling that is twice the rho of zero-concentrated differential privacy, converted once. Under sampling a
@@ -215,7 +215,7 @@ def _information(epsilon: float, delta: float, rate: float, steps: tuple[float, 
         return unsampled**-2
 
     def cost(noise: float) -> float:
-        events = [Repeated(SampledGaussian(noise / sqrt(s), rate), times) for s, times in Counter(steps).items()]
+        events = [Repeated(SampledGaussian(noise / sqrt(s), rate), times) for s, times in steps]
         return accounting.epsilon(events, delta)
 
     return least_noise(cost, epsilon, unsampled) ** -2

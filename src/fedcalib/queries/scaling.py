@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import Final, final
 
 import numpy as np
@@ -22,6 +22,7 @@ _CACHED_LOGITS = 1 << 15  # logits that are worked on at a time
 _MAX_CELLS = 1 << 20  # of rows that are written out at a time
 _MAX_PARAMETER = 1e6  # beyond, sums would overflow
 _CLIP_SLACK = 1 - 1e-12  # rounding must not carry a row beyond its bound
+MAX_CHANGE: Final = 1e6  # of parameters in one local fit, where no clip is set
 MAX_LOSS: Final = 30.0  # to which a record's log loss is clipped
 MAX_FULL_HESSIAN: Final = 64  # parameters up to which the whole Hessian is sent
 
@@ -135,7 +136,8 @@ class LocalFit(ClientQuery):
     """The change that a client's own records make to parameters, clipped to the L2 norm `clip` and divided by it.
 
     The client clips, so it adds a vector of L2 norm at most 1, attained by any client whose records move the parameters
-    further; then L1 <= sqrt(size) and Linf <= 1. A client without records adds zero.
+    further; then L1 <= sqrt(size) and Linf <= 1. A client without records adds zero. An infinite `clip` is for runs
+    without privacy: changes are then in units of 1, and limited to `MAX_CHANGE` only so that sums stay finite.
     """
 
     family: Family
@@ -150,8 +152,13 @@ class LocalFit(ClientQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        size = len(self.parameters)
-        return {"change": Block((size,), Bound(sqrt(size), 1.0, 1.0, "client"), clip=1.0)}
+        size, most = len(self.parameters), 1.0 if self.clip < inf else MAX_CHANGE
+        return {"change": Block((size,), Bound(sqrt(size) * most, most, most, "client"), clip=most)}
+
+    @property
+    def unit_of_change(self) -> float:
+        """What a change of 1 in the answer stands for."""
+        return self.clip if self.clip < inf else 1.0
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
         parameters = np.array(self.parameters)
@@ -171,5 +178,6 @@ class LocalFit(ClientQuery):
     def _clipped(self, fitted: Floats) -> Floats:
         change = np.nan_to_num(fitted - np.array(self.parameters), nan=0.0, posinf=0.0, neginf=0.0)
         norms = np.linalg.norm(change, axis=1, keepdims=True)
-        shortened: Floats = change / np.maximum(norms, self.clip) * (1 - 1e-12)
-        return shortened
+        limit = self.clip if self.clip < inf else MAX_CHANGE
+        shortened: Floats = change / np.maximum(norms, limit) * (1 - 1e-12)
+        return shortened if self.clip < inf else np.multiply(shortened, MAX_CHANGE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 from typing import final
@@ -182,10 +182,12 @@ class BinnedGaps(RecordQuery):
 class RightWrong(RecordQuery):
     """By bin of the top probability: numbers of right and of wrong records.
 
-    A record adds one to one of the 2 x bins cells: every norm is 1, where counting (right, all) would make it 2.
+    A record adds one to one of the 2 x bins cells: every norm is 1. With `totals` the second row counts all records,
+    right or wrong: a right record then adds one to two cells, so L1 = 2, L2 = sqrt(2) and Linf = 1.
     """
 
     bins: int
+    totals: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not 1 <= self.bins <= 1 << 20:
@@ -193,10 +195,15 @@ class RightWrong(RecordQuery):
 
     @property
     def blocks(self) -> Mapping[str, Block]:
+        if self.totals:
+            return {"counts": Block((2, self.bins), Bound(2.0, sqrt(2.0), 1.0), integral=True)}
         return {"counts": Block((2, self.bins), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
         ((right, confidence),) = _tops(records, (1.0,))
+        if self.totals:
+            bins = bin_index_unchecked(confidence, self.bins)
+            return Rows(np.stack([bins, bins + self.bins], axis=1), np.stack([right, np.ones_like(right)], axis=1))
         return Rows((bin_index_unchecked(confidence, self.bins) + self.bins * ~right)[:, None], None)
 
 

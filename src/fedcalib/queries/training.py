@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import sqrt
-from typing import final
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from typing import Final, final
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from fedcalib.federation import Federation
 from fedcalib.numeric import ExactSum, finite
 from fedcalib.query import Block, Bound, ClientQuery, ClientTerms
 from fedcalib.randomness import Randomness
-from fedcalib.records import Records
+from fedcalib.records import Records, softmax
 from fedcalib.training.network import LocalTraining, Network, inputs_of
 from fedcalib.training.posterior import LocalGaussian, PosteriorRecipe, probes
 from fedcalib.types import Array, Floats
+
+MAX_CHANGE: Final = 1e6  # of weights by one client in a round, where no clip is set
 
 
 class LongQuery(ClientQuery, ABC):
@@ -52,7 +54,9 @@ class LocalUpdate(LongQuery):
 
     It is divided by `clip`, so a client adds a vector of L2 norm at most 1, attained by any client that is clipped;
     then L1 <= sqrt(size) and Linf <= 1. With `largest` a client counts by its records, up to so many: it adds w =
-    min(n, largest) / largest, and w times the change, and both stay within 1. A client without records adds zero.
+    min(n, largest) / largest, and w times the change, and both stay within 1. A client without records adds zero. An
+    infinite `clip` is for runs without privacy: changes are in units of 1, and limited to `MAX_CHANGE` only so that
+    sums stay finite.
     """
 
     network: Network
@@ -63,18 +67,23 @@ class LocalUpdate(LongQuery):
     column: str | None = "inputs"
 
     def __post_init__(self) -> None:
-        if not 0 < self.clip < float("inf") or not np.isfinite(self.weights).all():
+        if not self.clip > 0 or not np.isfinite(self.weights).all():
             raise InputError(f"Expected finite weights and a clip above 0, found a clip of {self.clip}.")
         if self.largest is not None and self.largest < 1:
             raise InputError(f"Expected a client to count for at least one record, found {self.largest}.")
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        size = len(self.weights)
-        change = Block((size,), Bound(sqrt(size), 1.0, 1.0, "client"), clip=1.0)
+        size, most = len(self.weights), 1.0 if self.clip < inf else MAX_CHANGE
+        change = Block((size,), Bound(sqrt(size) * most, most, most, "client"), clip=most)
         if self.largest is None:
             return {"change": change}
         return {"change": change, "weight": Block((1,), Bound(1.0, 1.0, 1.0, "client"), weight=0.1, clip=1.0)}
+
+    @property
+    def unit_of_change(self) -> float:
+        """What a change of 1 in the answer stands for."""
+        return self.clip if self.clip < inf else 1.0
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
         if not len(records):
@@ -82,7 +91,8 @@ class LocalUpdate(LongQuery):
         inputs = inputs_of(records, self.column)
         trained = self.training.train(self.network, self.weights, inputs, records.labels, rng).weights
         change = np.nan_to_num(trained.astype(np.float64) - self.weights, nan=0.0, posinf=0.0, neginf=0.0)
-        change *= (1 - 1e-12) / max(float(np.linalg.norm(change)), self.clip)
+        limit = self.clip if self.clip < inf else MAX_CHANGE
+        change *= (1 - 1e-12) * (limit / self.unit_of_change) / max(float(np.linalg.norm(change)), limit)
         if self.largest is None:
             return change
         weight = min(len(records), self.largest) / self.largest
@@ -97,7 +107,8 @@ class LocalPosterior(LongQuery):
     Precisions are clipped to `most` and divided by it; offsets of the mean to `reach`, precisions times means (`pull`)
     to `most` * `reach`, likewise. So every cell is within 1: Linf <= 1, L2 <= sqrt(cells), L1 <= cells, attained by a
     client that is clipped everywhere. With a `width` the low-rank part is sent along so many public directions, divided
-    by `most`.
+    by `most`. Where means are Newton steps, the summed log loss at the shared weights, clipped to `most` and divided by
+    it, is sent too: one number within 1, by which the server limits its step.
     """
 
     network: Network
@@ -121,7 +132,8 @@ class LocalPosterior(LongQuery):
         size = len(self.weights)
         shapes = dict.fromkeys(("precision", "pull", "offset", "square"), (size,))
         sketch = {"sketch": (size, self.width)} if self.width else {}
-        return {name: _within_one(shape) for name, shape in {**shapes, **sketch}.items()}
+        blocks = {name: _within_one(shape) for name, shape in {**shapes, **sketch}.items()}
+        return {**blocks, "loss": replace(_within_one((1,)), weight=0.1)} if self.recipe.newton else blocks
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
         found = self._found(records, rng)
@@ -130,16 +142,27 @@ class LocalPosterior(LongQuery):
         if self.width:
             directions = probes(len(self.weights), self.width, self.seed)
             parts.append((found.factors @ (found.factors.T @ directions)).reshape(-1) / self.most)
+        if self.recipe.newton:
+            parts.append(np.array([self._loss(records) / self.most]))
         cut: Floats = np.clip(np.nan_to_num(np.concatenate(parts), nan=0.0), -1, 1)
         return cut
 
+    def _loss(self, records: Records) -> float:
+        """The summed log loss at the shared weights."""
+        if not len(records):
+            return 0.0
+        logits = self.network.session(self.weights).logits(inputs_of(records, self.column)).astype(np.float64)
+        return float(-np.log(np.maximum(softmax(logits)[np.arange(len(logits)), records.labels], 1e-300)).sum())
+
     def _found(self, records: Records, rng: np.random.Generator) -> LocalGaussian:
         if not len(records):  # whoever has seen nothing believes the prior
-            return LocalGaussian.around(-self.weights.astype(np.float64), np.full(len(self.weights), self.prior))
+            weight = np.arange(len(self.weights)) < self.network.trainable
+            return LocalGaussian.around(-self.weights.astype(np.float64) * weight, self.prior * weight)
         inputs = inputs_of(records, self.column)
-        return self.recipe.find(
+        found = self.recipe.find(
             self.network, self.weights, inputs, records.labels, prior=self.prior, most=self.most, rng=rng
         )
+        return found.with_averages(self.network.trainable, self.most)
 
 
 def _within_one(shape: tuple[int, ...]) -> Block:

@@ -33,6 +33,8 @@ class WeightLayout:
     trainable: int
     matrix: slice
     shift: slice
+    name: str = ""  # of the last linear layer that a forward pass runs
+    last: bool = True  # whether its outputs are the network's
 
 
 class Session(ABC):
@@ -106,6 +108,11 @@ class Network(ABC):
     @abstractmethod
     def head(self) -> tuple[slice, slice]:
         """Where the last linear layer's matrix and shift are in the vector."""
+
+    @property
+    def ends_in_head(self) -> bool:
+        """Whether the outputs of that layer are the logits, with nothing after it."""
+        return True
 
     @property
     def unit(self) -> bool:

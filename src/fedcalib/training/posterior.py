@@ -38,9 +38,33 @@ class LocalGaussian:
         low = np.zeros((len(offset), 0)) if factors is None else factors
         return cls(precision, low, offset, precision * offset - low @ (low.T @ offset))
 
+    def with_prior_once(self, point: Floats, prior: float) -> LocalGaussian:
+        """This Gaussian with its own mean counted as evidence only as far as records determine it.
+
+        `precision` includes the prior's. At a posterior mode, precision times mean is the records' evidence alone. But
+        short training leaves a weight that no record moves where it started, and a product of Gaussians would count
+        that start as evidence of every client: with b clients the weight would end at up to b times its start. So the
+        prior's part of the precision counts for the prior's mean, zero.
+        """
+        return replace(self, information=self.information - prior * (point + self.offset))
+
+    def with_averages(self, trainable: int, most: float) -> LocalGaussian:
+        """This Gaussian with running averages, which come after the weights, averaged alike over clients."""
+        if trainable == len(self.offset):
+            return self
+        after = np.arange(len(self.offset)) >= trainable
+        precision = np.where(after, most, self.precision)
+        information = np.where(after, most * self.offset, self.information)
+        return replace(self, precision=precision, information=information, factors=self.factors * ~after[:, None])
+
 
 class PosteriorRecipe(ABC):
     """How a client's posterior is found."""
+
+    @property
+    def newton(self) -> bool:
+        """Whether the information is the gradient at the shared weights, so that means are Newton steps from there."""
+        return False
 
     @abstractmethod
     def find(
@@ -122,20 +146,23 @@ class Trajectory(PosteriorRecipe):
         trained = training.train(network, weights, inputs, labels, rng).weights
         session, update = network.session(trained), training.optimiser.begin(network.trainable)
         mean, square, deviations = np.zeros(len(weights)), np.zeros(len(weights)), []
+        touched = np.arange(len(weights)) >= network.trainable  # by any record; running averages are
         for count in range(1, self.collected + 1):
             for rows in batches(len(labels), training.batch, rng):
                 gradient = session.gradient(inputs[rows], labels[rows])[: network.trainable]
+                touched[: network.trainable] |= gradient != 0  # decay alone moves the others
                 training.add_penalties(network, gradient, session.weights, weights)
                 update(session.weights[: network.trainable], gradient)
             mean += (session.weights - mean) / count
             square += (session.weights.astype(np.float64) ** 2 - square) / count
             deviations.append(session.weights - mean)
         factor = len(labels) / training.batch if self.weighted else 1.0
-        precision = self.precision(square - mean**2, factor, prior, most)
-        if not self.rank:
-            return LocalGaussian.around(mean - weights, precision)
-        last = np.stack(deviations[-self.rank :], axis=1) / np.sqrt(factor)
-        return LocalGaussian.around(mean - weights, precision, woodbury(precision, last))
+        variance = np.where(touched, square - mean**2, 0.0)
+        precision = self.precision(variance, factor, prior, most)
+        last = np.stack(deviations[-self.rank :], axis=1) * touched[:, None] if self.rank else None
+        factors = None if last is None else woodbury(precision, last / np.sqrt(factor))
+        found = LocalGaussian.around(mean - weights, precision, factors)
+        return found.with_prior_once(weights, prior)
 
     def precision(self, variance: Floats, factor: float, prior: float, most: float) -> Floats:
         """Precisions from variances, times a factor; with a rank, half of the covariance is diagonal."""
@@ -169,6 +196,10 @@ class Curvature(PosteriorRecipe):
 
     training: LocalTraining | None = None
 
+    @property
+    def newton(self) -> bool:
+        return self.training is None
+
     def find(
         self, network: Network, weights: Floats, inputs: Array, labels: Ints, *,
         prior: float, most: float, rng: np.random.Generator,
@@ -177,10 +208,12 @@ class Curvature(PosteriorRecipe):
             training = replace(self.training, decay=prior / len(labels))
             found = training.train(network, weights, inputs, labels, rng)
             precision = np.minimum(found.curvature(inputs) + prior, most)
-            return LocalGaussian.around(found.weights.astype(np.float64) - weights, precision)
+            gaussian = LocalGaussian.around(found.weights.astype(np.float64) - weights, precision)
+            return gaussian.with_prior_once(weights, prior)
         session = network.session(weights)
         precision = np.minimum(session.curvature(inputs) + prior, most)
         information = -len(labels) * _mean_gradient(session, inputs, labels) - prior * weights
+        information[network.trainable :] = 0.0
         offset = information / np.maximum(precision, 1e-300)
         return LocalGaussian(precision, np.zeros((len(weights), 0)), offset, information)
 

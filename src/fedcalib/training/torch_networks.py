@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, final
 
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, WireError
 from fedcalib.training.network import Network, Session, WeightLayout
 from fedcalib.types import Floats
 
@@ -32,7 +32,7 @@ class TorchNetwork(Network):
     def session(self, weights: Floats) -> Session:
         from fedcalib.training.torch_session import TorchSession
 
-        return TorchSession(self.build(), weights)
+        return TorchSession(self.build(), weights, _shape(self).name)
 
     @property
     def outputs(self) -> int:
@@ -46,12 +46,21 @@ class TorchNetwork(Network):
     def head(self) -> tuple[slice, slice]:
         return _shape(self).matrix, _shape(self).shift
 
+    @property
+    def ends_in_head(self) -> bool:
+        return _shape(self).last
+
+    @property
+    def head_name(self) -> str:
+        """The name of the last linear layer, where it cannot be found by tracing; empty where it can."""
+        return ""
+
 
 @lru_cache(maxsize=32)
 def _shape(network: TorchNetwork) -> WeightLayout:
     from fedcalib.training.torch_session import layout
 
-    return layout(network.build())
+    return layout(network.build(), network.head_name)
 
 
 @final
@@ -197,26 +206,43 @@ class OwnNetwork(TorchNetwork):
         Name of the module's class.
     options
         Arguments of the module.
+    top
+        The name of the last linear layer in the module, such as "classifier.2". It is found by tracing a forward pass;
+        name it where that fails, for instance because the pass depends on values.
 
     Examples
     --------
     >>> import fedcalib as fc
     >>> fc.training.OwnNetwork("MyModule", {"hidden": 32})
-    OwnNetwork(name='MyModule', options={'hidden': 32})
+    OwnNetwork(name='MyModule', options={'hidden': 32}, top='')
     """
 
     name: str
     options: Mapping[str, float | int | str] = field(default_factory=dict, hash=False)
+    top: str = field(default="", metadata={"later": True})
+
+    @property
+    def head_name(self) -> str:
+        return self.top
 
     def build(self) -> Any:
         import torch
 
         from fedcalib.registry import lookup
 
-        found = lookup(self.name)
+        try:
+            found = lookup(self.name)
+        except WireError as error:
+            raise WireError(
+                f"Expected the module {self.name!r:.80} to be registered here, found none of that name; call "
+                "fedcalib.registry.register on its class first, at the server and at every site."
+            ) from error
         if not issubclass(found, torch.nn.Module):
             raise InputError(f"Expected {self.name} to be a torch module, found another registered type.")
-        return found(**self.options)
+        try:
+            return found(**self.options)
+        except TypeError as error:
+            raise InputError(f"Expected arguments that {self.name} takes, found others: {error}.") from error
 
 
 @final
@@ -241,10 +267,10 @@ class UnitHead(TorchNetwork):
     network: TorchNetwork
 
     def build(self) -> Any:
-        from fedcalib.training.torch_session import UnitLinear, last_linear
+        from fedcalib.training.torch_session import UnitLinear, named_linear
 
-        module = self.network.build()
-        name, layer = last_linear(module)
+        module, name = self.network.build(), _shape(self.network).name
+        layer = named_linear(module, name)
         if not name:
             return UnitLinear(layer)
         parent, _, own = name.rpartition(".")

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+import torch.fx
 from torch import nn
 
 from fedcalib.errors import InputError
@@ -126,29 +127,71 @@ def initial_weights(build: Callable[[], Any], seed: int) -> Floats:
     return np.concatenate([tensor.detach().numpy().reshape(-1) for _, tensor in tensors(module)]).astype(np.float32)
 
 
-def layout(module: Any) -> WeightLayout:
-    _, head = last_linear(module)
+def layout(module: Any, name: str = "") -> WeightLayout:
+    """Where the parts of a module are; the name of its last linear layer is found by tracing, unless it is given."""
+    (name, last) = (name, True) if name else last_linear(module)
+    head = named_linear(module, name)
     ranges, at = {}, 0
     for _, parameter in module.named_parameters():
         ranges[id(parameter)] = (at, at + parameter.numel())
         at += parameter.numel()
     shift = (at, at) if head.bias is None else ranges[id(head.bias)]
-    return WeightLayout(head.out_features, at, slice(*ranges[id(head.weight)]), slice(*shift))
+    return WeightLayout(head.out_features, at, slice(*ranges[id(head.weight)]), slice(*shift), name, last)
 
 
-def last_linear(module: Any) -> tuple[str, Any]:
-    found = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear)]
-    if not found:
+def named_linear(module: Any, name: str) -> Any:
+    found = dict(module.named_modules()).get(name)
+    if not isinstance(found, nn.Linear):
+        raise InputError(f"Expected a linear layer '{name}' in {type(module).__name__}, found none of that name.")
+    return found
+
+
+def last_linear(module: Any) -> tuple[str, bool]:
+    """The name of the last linear layer that a forward pass runs, and whether its outputs are the module's.
+
+    The pass is symbolic, so it needs no inputs. The order in which layers were declared says nothing.
+    """
+    linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    if not linear:
         raise InputError("Expected a module that ends in a linear layer, found none.")
-    return found[-1]
+    if isinstance(module, nn.Linear):
+        return "", True
+    try:
+        graph = _Tracer().trace(module)
+    except Exception as error:  # whatever a user's forward does with symbols
+        raise InputError(
+            f"Expected to find the last linear layer of {type(module).__name__} by tracing its forward pass, found "
+            f"{type(error).__name__} ({str(error)[:80]}). Name it: OwnNetwork(..., top='NAME'), one of {linear[:9]}."
+        ) from error
+    return _last_of(graph, module)
+
+
+def _last_of(graph: Any, module: Any) -> tuple[str, bool]:
+    nodes = list(graph.nodes)
+    reaching = {nodes[-1]}
+    for node in reversed(nodes):  # whatever the outputs depend on, last first
+        if node not in reaching:
+            continue
+        if node.op == "call_module" and isinstance(module.get_submodule(node.target), nn.Linear):
+            return str(node.target), nodes[-1].args[0] is node
+        reaching.update(node.all_input_nodes)
+    raise InputError(f"Expected a linear layer before the outputs of {type(module).__name__}, found none.")
+
+
+@final
+class _Tracer(torch.fx.Tracer):  # type: ignore[misc]  # torch is not looked into
+    """Goes into every module but torch's own and linear layers."""
+
+    def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
+        return isinstance(m, nn.Linear) or bool(super().is_leaf_module(m, module_qualified_name))
 
 
 @final
 class TorchSession(Session):
     """A module whose parameters are views into one numpy vector."""
 
-    def __init__(self, module: Any, weights: Floats) -> None:
-        self.weights = np.array(weights, dtype=np.float32)
+    def __init__(self, module: Any, weights: Floats, head: str) -> None:
+        self.weights, self._head = np.array(weights, dtype=np.float32), named_linear(module, head)
         self.module, self._gradient, at = module, np.zeros_like(self.weights), 0
         parts = tensors(module)
         if sum(tensor.numel() for _, tensor in parts) != len(self.weights):
@@ -178,7 +221,7 @@ class TorchSession(Session):
 
     def scores(self, inputs: Array) -> tuple[Floats, Floats]:
         caught: list[Any] = []
-        hook = last_linear(self.module)[1].register_forward_pre_hook(lambda _, fed: caught.append(fed[0].numpy()))
+        hook = self._head.register_forward_pre_hook(lambda _, fed: caught.append(fed[0].numpy()))
         try:
             logits = self.logits(inputs)
         finally:

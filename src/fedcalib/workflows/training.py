@@ -14,19 +14,20 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.networks import Head, Representation, Trained
 from fedcalib.cohort import Everyone, Participation
 from fedcalib.data import partition
-from fedcalib.errors import BudgetError, InputError
+from fedcalib.errors import BudgetError, InputError, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.ccvr import CCVR
-from fedcalib.methods.fed_avg import FedAvg
+from fedcalib.methods.fed_avg import FedAvg, Round, divergence, rounds_of
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
+from fedcalib.query import Answer, Query
 from fedcalib.randomness import Secure, Simulated
 from fedcalib.records import Records
 from fedcalib.runtimes import InProcess
 from fedcalib.training import ConvNet, LeNet5, Network, ResNet18, SoftmaxRegression
-from fedcalib.types import Array
+from fedcalib.types import Array, Ints
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import scaled
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
@@ -50,18 +51,20 @@ class TrainingResult:
     head: Head | None
     scored: Federation
     privacy: Spending
+    rounds: tuple[Round, ...] = ()
     remarks: tuple[str, ...] = ()  # what is said about a repair that was not made
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is said about the repair."""
-        return self.remarks if self.head is None else (*self.remarks, *self.head.warnings)
+        """What is said about the training and the repair."""
+        return (*divergence(self.rounds), *self.remarks, *(() if self.head is None else self.head.warnings))
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib train --format json` prints it."""
         return {
             "weights": len(self.trained.weights),
             "repaired": self.head is not None,
+            "rounds": [asdict(one) for one in self.rounds],
             "privacy": asdict(self.privacy),
             "warnings": list(self.warnings),
         }
@@ -93,6 +96,11 @@ class Training:
         with self.session.opened("train", self.settings, *self.data) as conductor:
             dealt = self.deal(int.from_bytes(conductor.state.derived("deal")[:4]))
             fitted, held = dealt.split(self.holdout, conductor.state.derived("holdout"))
+            if self.holdout > 0 and not len(held.records):
+                raise InputError(
+                    f"Expected held-out records to score, found none: {len(dealt)} clients share {len(dealt.records)} "
+                    "records. Use fewer clients or a larger holdout."
+                )
             return self._trained(fitted, held, conductor)
 
     def _trained(self, fitted: Federation, held: Federation, conductor: Conductor) -> TrainingResult:
@@ -101,11 +109,13 @@ class Training:
         repair = self._phase("repair", self._repair(method.network), fitted, _REPAIR) if self.repair else None
         total = self._whole(train.spending)
         conductor.pay(total, (train, fitted))
-        trained = self._run(train, fitted, conductor).artifact
+        result = self._run(train, fitted, conductor)
+        trained = result.artifact
         head, missed = self._repaired(repair, trained, fitted, conductor)
         conductor.tell()
         scored = trained.across(held) if head is None else head.across(trained.across(held))
-        return TrainingResult(trained, head, scored, conductor.stated(total), missed)
+        rounds = rounds_of(method, fitted.schema, _recorded(result), None if self.privacy.private else held.records)
+        return TrainingResult(trained, head, scored, conductor.stated(total), rounds, missed)
 
     def _repaired(
         self, repair: Phase[Head] | None, trained: Trained, fitted: Federation, conductor: Conductor
@@ -221,7 +231,7 @@ def dataset(source: Path, name: str | None, classes: int | None = None) -> datas
         ) from error
     if not {"inputs", "labels"} <= set(found):
         raise InputError(f"Expected the arrays inputs and labels in {source}, found {', '.join(found) or 'none'}.")
-    labels = found["labels"].astype(np.int64)
+    labels = _class_numbers(found["labels"], source)
     test = np.zeros(len(labels), dtype=bool)
     highest = int(labels.max(initial=0))
     if classes is not None and highest >= classes:
@@ -229,8 +239,41 @@ def dataset(source: Path, name: str | None, classes: int | None = None) -> datas
     return datasets.Dataset(source.stem, found["inputs"], labels, classes or highest + 1, test, found.get("site"))
 
 
+def _class_numbers(labels: Array, source: Path) -> Ints:
+    """Labels as class numbers, or an error that names the first that is none."""
+    kind = labels.dtype.kind
+    if labels.ndim != 1 or kind not in "iufb":
+        first = f"words such as {str(labels.reshape(-1)[:1].tolist())[1:-1]:.40}" if kind in "US" else "something else"
+        raise InputError(
+            f"Expected class numbers 0, 1, ... in the array labels of {source}, found {first}; number the classes, for "
+            "instance with numpy.unique(labels, return_inverse=True)."
+        )
+    with np.errstate(invalid="ignore"):
+        wrong = ~((labels >= 0) & (labels == np.trunc(labels)) & (labels < 1 << 20))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InputError(f"Expected class numbers 0, 1, ... as labels in {source}, found {labels[row]} in row {row}.")
+    return labels.astype(np.int64)
+
+
+def _recorded(result: Result[Any]) -> Callable[[int, Query], Answer]:
+    """The answers of a run that has ended, from its transcript."""
+
+    def answer(step: int, query: Query) -> Answer:
+        found = result.transcript.recall(step, query)
+        if found is None:
+            raise TranscriptError(f"Expected the answer to step {step} in the transcript, found none.")
+        return found
+
+    return answer
+
+
 def dealt(data: datasets.Dataset, clients: int | None, beta: float | None, seed: int) -> Federation:
     """Each site with its records; or deal them to simulated clients, evenly or with skewed labels."""
+    if clients is None and beta is not None:
+        raise InputError("Expected --clients with --beta, found none: sites of a file keep the labels that they have.")
+    if clients is not None and clients > len(data):
+        raise InputError(f"Expected at most as many clients as records, {len(data)}, found --clients {clients}.")
     if clients is None:
         if data.group is None:
             raise InputError(f"Expected an array of sites in {data.name}, found none; simulate some with --clients.")
