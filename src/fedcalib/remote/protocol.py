@@ -41,6 +41,7 @@ MAX_OBJECTS: Final = 1 << 13  # objects with fields, each of which takes some te
 MAX_QUERIES: Final = 1 << 9  # in a plan: some privacy models take time with the square of it
 MAX_BLOCKS: Final = 1 << 13  # of all queries of a plan, each with a mechanism of its own
 MAX_FLOOR: Final = 1 << 20  # clients that noise is sized for: its accounting takes that many numbers per block
+MIN_FLOAT: Final = 1e-200  # in magnitude, other than 0: products of such a number and a bound do not vanish
 MAX_FLOAT: Final = 1e12  # beyond any weight, clip or parameter; products of a few such numbers stay finite
 EPSILONS: Final = (1e-4, 1e6)  # of a privacy model: noise below that is as good as none, and above it as good as all
 DELTAS: Final = (1e-30, 0.1)  # of a privacy model that has one; searches for noise end quickly within
@@ -221,8 +222,8 @@ def check_numbers(data: Any) -> None:
         elif type(value) is int:
             if abs(value) > MAX_INTEGERS.get(name, _USUAL_INTEGER):
                 raise WireError(f"Expected numbers up to {MAX_INTEGERS.get(name, _USUAL_INTEGER)} as {name[:40]}.")
-        elif type(value) is float and not (isfinite(value) and abs(value) <= MAX_FLOAT):
-            raise WireError(f"Expected numbers up to {MAX_FLOAT:g} as {name[:40]}, found a larger one.")
+        elif type(value) is float and value and not (isfinite(value) and MIN_FLOAT <= abs(value) <= MAX_FLOAT):
+            raise WireError(f"Expected numbers from {MIN_FLOAT:g} to {MAX_FLOAT:g} as {name[:40]}, found another one.")
 
 
 def _values(data: Any) -> Iterator[tuple[str, Any]]:
