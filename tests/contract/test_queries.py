@@ -48,6 +48,14 @@ def test_no_unit_exceeds_its_bound(query: fc.query.Query, data: st.DataObject) -
         check_norms(query, row)
 
 
+@pytest.mark.parametrize("query", [query for _, query in QUERIES if isinstance(query, ClientQuery)], ids=repr)
+def test_an_empty_client_adds_nothing(query: ClientQuery) -> None:
+    """Client-level adjacency replaces a client by an empty one: were that not zero, two terms would be at stake."""
+    nobody = fc.Records.empty(classes_of(query))
+    assert not query.term(nobody, np.random.default_rng(0)).any()
+    assert not query.total(fc.Federation.of([nobody] * 3), fc.Simulated(0)).any()
+
+
 @EACH
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())

@@ -19,6 +19,7 @@ from fedcalib.records import Records, softmax
 from fedcalib.training.network import Network, inputs_of
 from fedcalib.training.posterior import core
 from fedcalib.types import Array, Bools, Floats, Ints
+from fedcalib.wire import ADDED
 
 
 @final
@@ -253,7 +254,7 @@ class WeightPosterior(Scorer):
     samples: int = 30
     seed: int = 0
     column: str | None = "inputs"
-    warnings: tuple[str, ...] = field(default=(), metadata={"later": True})
+    warnings: tuple[str, ...] = field(default=(), metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.mean).all() and (self.precision > 0).all() and (self.scatter >= 0).all()):

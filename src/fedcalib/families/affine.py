@@ -17,6 +17,7 @@ from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
 from fedcalib.records import softmax
 from fedcalib.types import Floats, Ints
+from fedcalib.wire import ADDED
 
 
 @final
@@ -31,7 +32,7 @@ class TemperatureFamily(Family):
     lowest: float = 0.05
     highest: float = 20.0
     logarithm: bool = False
-    inverse: bool = field(default=False, metadata={"later": True})
+    inverse: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.logarithm and self.inverse:

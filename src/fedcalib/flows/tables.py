@@ -28,6 +28,7 @@ from fedcalib.queries.scores import ScoreBuckets, ScoreLeaves, ScoreTree
 from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Bools, Floats
+from fedcalib.wire import ADDED
 
 
 @final
@@ -95,7 +96,7 @@ class Unweighted(Weighting):
     True
     """
 
-    every_class: bool = field(default=False, metadata={"later": True})
+    every_class: bool = field(default=False, metadata=ADDED)
 
     def apply(self, steps: Steps, counts: LabelHistograms) -> Calibrator:
         return steps if self.every_class else _with_identity(steps, _one_sided(counts))
@@ -183,7 +184,7 @@ class Weighted(Weighting):
 
     changed_only: bool = False
     floor: float = 2.0
-    totals: tuple[float, ...] = field(default=(), metadata={"later": True})
+    totals: tuple[float, ...] = field(default=(), metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not all(0 <= total < inf for total in self.totals):

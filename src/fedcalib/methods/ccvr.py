@@ -20,6 +20,7 @@ from fedcalib.queries.moments import ClassMoments, unpacked
 from fedcalib.query import Answer
 from fedcalib.records import Schema, softmax
 from fedcalib.types import Floats, Ints
+from fedcalib.wire import ADDED
 
 _MAX_WEIGHT = 1e6  # of a head, whatever noise it was made of
 
@@ -113,7 +114,7 @@ class Retrained(HeadFit):
     decay: float = 1e-4
     seed: int = 0
     whitened: bool = True
-    shrunk: bool = field(default=True, metadata={"later": True})
+    shrunk: bool = field(default=True, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.epochs < 1 or self.batch < 1 or not self.rate > 0 or not self.decay >= 0:

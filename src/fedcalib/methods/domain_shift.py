@@ -25,6 +25,7 @@ from fedcalib.query import Block, RecordQuery, Rows
 from fedcalib.records import Records, Schema
 from fedcalib.search import GoldenSection, Interpolation, MinimumSearch, OnMagnitude, RootSearch, SearchResult
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 
 @final
@@ -117,7 +118,7 @@ class NLLT(Method[Temperature]):
     low: float = 0.5
     high: float = 3.0
     margin: float = 5.0
-    max_loss: float | None = field(default=None, metadata={"later": True})
+    max_loss: float | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
         check_bracket(self.low, self.high)
@@ -221,7 +222,7 @@ class SourceBinning(Method[TopLabelSteps]):
 
     bins: int = 15
     smoothing: float = 2.0
-    totals: bool = field(default=False, metadata={"later": True})
+    totals: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.bins < 1 or not self.smoothing >= 0:

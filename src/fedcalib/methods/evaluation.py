@@ -27,6 +27,7 @@ from fedcalib.queries.scores import TREE, ScoreTree
 from fedcalib.query import Answer, Join, Query
 from fedcalib.records import Schema
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 _MIN_RECORDS = 0.5  # less is nobody, whatever rounding left
 _LEAVES_PER_BIN = 16  # of the score histogram
@@ -241,8 +242,8 @@ class ScoreCurves(Method[Curves]):
     tree: ScoreTree = TREE
     buckets: int = 100
     recount: float = 0.0
-    raw: bool = field(default=False, metadata={"later": True})
-    batches: bool = field(default=False, metadata={"later": True})
+    raw: bool = field(default=False, metadata=ADDED)
+    batches: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not 0 <= self.recount < 1:

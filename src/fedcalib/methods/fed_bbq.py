@@ -16,6 +16,7 @@ from fedcalib.metrics.binning import EVEN, Axis
 from fedcalib.queries.class_tables import Clips
 from fedcalib.records import Schema
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 _MIN_PRIOR_MEAN = 0.005  # and as far from 1
 
@@ -65,7 +66,7 @@ class FedBBQ(Method[Calibrator]):
     clip: Clips = None
     axis: Axis = EVEN
     normaliser: Normaliser = SCALED
-    divided: bool = field(default=False, metadata={"later": True})
+    divided: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not 0 <= self.coarsest <= self.finest <= 16 or self.rounds < 1 or not self.strength > 0:

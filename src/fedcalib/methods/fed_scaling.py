@@ -17,6 +17,7 @@ from fedcalib.families.order_preserving import OrderPreservingNetworkFamily, Ord
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.queries.scaling import LocalFit
 from fedcalib.records import Schema
+from fedcalib.wire import ADDED
 
 _MAX_PARAMETER = 1e9
 
@@ -117,7 +118,7 @@ class FedTemp(FedScaling):
     """
 
     logarithm: bool = False
-    inverse: bool = field(default=False, metadata={"later": True})
+    inverse: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -176,28 +176,20 @@ class FLSWAG(Method[WeightPosterior]):
         )
 
     def posterior(self, query: LocalPosterior, answer: Answer) -> WeightPosterior:
-        """The product of the clients' Gaussians, without the prior that all but one of them counted too often."""
-        clients = max(answer.clients or 0, 1)
-        prior = self._priors(len(query.weights))
-        precision = np.maximum(answer["precision"] * self.most - (clients - 1) * prior, prior)
+        """The product of the prior and of what each client's records add to it."""
+        precision = np.maximum(answer["precision"] * self.most, 0.0) + query.priors
         precision = np.where(precision > _MIN_PRECISION, precision, self.most)  # neither data nor a prior determine it
         factors = self._factors(answer, len(precision))
         mean = query.weights + solved(precision, factors, self._information(query, answer))
-        scatter = self._scatter(answer, clients) if self.scatter else np.zeros_like(mean)
+        scatter = self._scatter(answer, max(answer.clients or 0, 1)) if self.scatter else np.zeros_like(mean)
         mean = np.clip(np.nan_to_num(mean), -_MAX_WEIGHT, _MAX_WEIGHT)
         gaussian = mean, precision, factors, scatter
         return WeightPosterior(self.network, *gaussian, 1.0, self.samples, self.seed, self.column)
 
     def _information(self, query: LocalPosterior, answer: Answer) -> Floats:
-        """The sum of the clients' information, with the prior counted once."""
-        often = max(answer.clients or 0, 1) - 1
-        prior = self._priors(len(query.weights))
-        information: Floats = answer["pull"] * self.most * self.reach + often * prior * query.weights
+        """The sum of the clients' information and of the prior's."""
+        information: Floats = answer["pull"] * self.most * self.reach - query.priors * query.weights
         return information
-
-    def _priors(self, size: int) -> Floats:
-        """The prior's precision of each weight; running averages, which come after the weights, have none."""
-        return np.where(np.arange(size) < self.network.trainable, self.prior, 0.0)
 
     def _factors(self, answer: Answer, size: int) -> Floats:
         if not self.width:

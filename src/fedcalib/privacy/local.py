@@ -34,6 +34,7 @@ from fedcalib.query import ONE, Block, ClientQuery, Join, Query, Rows
 from fedcalib.randomness import Randomness
 from fedcalib.records import CHUNK, Records
 from fedcalib.types import Array, Floats, Ints
+from fedcalib.wire import ADDED
 
 _COINS_PER_CHUNK = 1 << 22
 _MAX_EPSILON = 500.0  # far beyond any protection, and where e^-epsilon still is a float
@@ -184,7 +185,7 @@ class LocalDP(Privacy):
     """
 
     epsilon: float
-    unary: bool = field(default=False, metadata={"later": True})
+    unary: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= _MAX_EPSILON:

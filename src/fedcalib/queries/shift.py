@@ -15,6 +15,7 @@ from fedcalib.metrics.binning import bin_index_unchecked
 from fedcalib.query import Block, Bound, RecordQuery, Rows
 from fedcalib.records import Records
 from fedcalib.types import Bools, Floats
+from fedcalib.wire import ADDED
 
 
 @final
@@ -187,7 +188,7 @@ class RightWrong(RecordQuery):
     """
 
     bins: int
-    totals: bool = field(default=False, metadata={"later": True})
+    totals: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not 1 <= self.bins <= 1 << 20:

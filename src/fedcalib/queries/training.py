@@ -9,7 +9,7 @@ from abc import ABC
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf, sqrt
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from fedcalib.query import Block, Bound, ClientQuery, ClientTerms
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records, softmax
 from fedcalib.training.network import LocalTraining, Network, inputs_of
-from fedcalib.training.posterior import LocalGaussian, PosteriorRecipe, probes
+from fedcalib.training.posterior import PosteriorRecipe, probes
 from fedcalib.types import Array, Floats
 
 MAX_CHANGE: Final = 1e6  # of weights by one client in a round, where no clip is set
@@ -104,11 +104,13 @@ class LocalUpdate(LongQuery):
 class LocalPosterior(LongQuery):
     """A client's Gaussian about shared weights: precisions, precisions times means, and where its mean lies.
 
-    Precisions are clipped to `most` and divided by it; offsets of the mean to `reach`, precisions times means (`pull`)
-    to `most` * `reach`, likewise. So every cell is within 1: Linf <= 1, L2 <= sqrt(cells), L1 <= cells, attained by a
-    client that is clipped everywhere. With a `width` the low-rank part is sent along so many public directions, divided
-    by `most`. Where means are Newton steps, the summed log loss at the shared weights, clipped to `most` and divided by
-    it, is sent too: one number within 1, by which the server limits its step.
+    Precisions and precisions times means are what the records add to the prior, so a client without records adds
+    zero, and replacing a client by an empty one moves the sum by one client's term. Precisions are clipped to `most`
+    and divided by it; offsets of the mean to `reach`, precisions times means (`pull`) to `most` * `reach`, likewise.
+    So every cell is within 1: Linf <= 1, L2 <= sqrt(cells), L1 <= cells, attained by a client that is clipped
+    everywhere. With a `width` the low-rank part is sent along so many public directions, divided by `most`. Where
+    means are Newton steps, the summed log loss at the shared weights, clipped to `most` and divided by it, is sent
+    too: one number within 1, by which the server limits its step.
     """
 
     network: Network
@@ -136,9 +138,15 @@ class LocalPosterior(LongQuery):
         return {**blocks, "loss": replace(_within_one((1,)), weight=0.1)} if self.recipe.newton else blocks
 
     def term(self, records: Records, rng: np.random.Generator) -> Floats:
-        found = self._found(records, rng)
-        offset = np.clip(found.offset / self.reach, -1, 1)
-        parts = [found.precision / self.most, found.information / (self.most * self.reach), offset, offset**2]
+        if not len(records):
+            return np.zeros(self.size)
+        inputs = inputs_of(records, self.column)
+        limits: dict[str, Any] = {"prior": self.prior, "most": self.most, "rng": rng}
+        found = self.recipe.find(self.network, self.weights, inputs, records.labels, **limits)
+        found = found.with_averages(self.network.trainable, self.most)
+        offset, prior = np.clip(found.offset / self.reach, -1, 1), self.priors
+        added = [(found.precision - prior) / self.most, (found.information + prior * self.weights) / self.most]
+        parts = [added[0], added[1] / self.reach, offset, offset**2]
         if self.width:
             directions = probes(len(self.weights), self.width, self.seed)
             parts.append((found.factors @ (found.factors.T @ directions)).reshape(-1) / self.most)
@@ -149,20 +157,13 @@ class LocalPosterior(LongQuery):
 
     def _loss(self, records: Records) -> float:
         """The summed log loss at the shared weights."""
-        if not len(records):
-            return 0.0
         logits = self.network.session(self.weights).logits(inputs_of(records, self.column)).astype(np.float64)
         return float(-np.log(np.maximum(softmax(logits)[np.arange(len(logits)), records.labels], 1e-300)).sum())
 
-    def _found(self, records: Records, rng: np.random.Generator) -> LocalGaussian:
-        if not len(records):  # whoever has seen nothing believes the prior
-            weight = np.arange(len(self.weights)) < self.network.trainable
-            return LocalGaussian.around(-self.weights.astype(np.float64) * weight, self.prior * weight)
-        inputs = inputs_of(records, self.column)
-        found = self.recipe.find(
-            self.network, self.weights, inputs, records.labels, prior=self.prior, most=self.most, rng=rng
-        )
-        return found.with_averages(self.network.trainable, self.most)
+    @property
+    def priors(self) -> Floats:
+        """The prior's precision of each weight; running averages, which come after the weights, have none."""
+        return np.where(np.arange(len(self.weights)) < self.network.trainable, self.prior, 0.0)
 
 
 def _within_one(shape: tuple[int, ...]) -> Block:

@@ -14,6 +14,7 @@ from typing import Any, final
 from fedcalib.errors import InputError, WireError
 from fedcalib.training.network import Network, Session, WeightLayout
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ class OwnNetwork(TorchNetwork):
 
     name: str
     options: Mapping[str, float | int | str] = field(default_factory=dict, hash=False)
-    top: str = field(default="", metadata={"later": True})
+    top: str = field(default="", metadata=ADDED)
 
     @property
     def head_name(self) -> str:
