@@ -39,14 +39,16 @@ class LocalGaussian:
         return cls(precision, low, offset, precision * offset - low @ (low.T @ offset))
 
     def with_prior_once(self, point: Floats, prior: float) -> LocalGaussian:
-        """This Gaussian with its own mean counted as evidence only as far as records determine it.
+        """This Gaussian with its mean counted as evidence only as far as records determine it.
 
         `precision` includes the prior's. At a posterior mode, precision times mean is the records' evidence alone. But
         short training leaves a weight that no record moves where it started, and a product of Gaussians would count
         that start as evidence of every client: with b clients the weight would end at up to b times its start. So the
-        prior's part of the precision counts for the prior's mean, zero.
+        prior's part of the precision counts for the mean in the proportion that records have in the precision, and for
+        the prior's mean, zero, in the rest.
         """
-        return replace(self, information=self.information - prior * (point + self.offset))
+        rest = np.minimum(prior / np.maximum(self.precision, 1e-300), 1.0)
+        return replace(self, information=self.information - rest * prior * (point + self.offset))
 
     def with_averages(self, trainable: int, most: float) -> LocalGaussian:
         """This Gaussian with running averages, which come after the weights, averaged alike over clients."""
