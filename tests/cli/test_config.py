@@ -23,7 +23,7 @@ def test_every_flag_can_stand_in_the_file(shell: Shell, scores: Path, monkeypatc
         [calibrate]
         method = "fed-bin"
         out = "out"
-        rounds = 2
+        rounds = 1
         holdout = 0.25
         set = ["bins=7"]
         dry-run = true
@@ -33,7 +33,7 @@ def test_every_flag_can_stand_in_the_file(shell: Shell, scores: Path, monkeypatc
     said = shell("calibrate")
     assert said.code == 0, said.err
     assert said.json["privacy"]["epsilon"] == pytest.approx(3.0)
-    assert [query["numbers"] for query in said.json["phases"][0]["queries"]] == [14, 14]
+    assert [query["numbers"] for query in said.json["phases"][0]["queries"]] == [14]
     assert shell("evaluate").json["privacy"]["epsilon"] == pytest.approx(3.0)
     assert Path("elsewhere").is_dir()
 
