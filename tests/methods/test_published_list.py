@@ -1,4 +1,4 @@
-"""Every method of the five sources has its published settings, in one pattern; decision 30 lists them."""
+"""Every method of the five sources has its published settings, in one pattern; decision 21 lists them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PUBLISHED = [
     methods.FLSWAG.as_published(NETWORK),
     methods.FedAvg.as_published(NETWORK),
 ]
-PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0030-a-method-states-its-published-settings.md"
+PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0021-a-method-states-its-published-settings.md"
 
 
 @pytest.mark.parametrize("method", PUBLISHED, ids=lambda method: type(method).__name__)
