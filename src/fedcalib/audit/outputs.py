@@ -88,7 +88,7 @@ def audit_outputs(
     learning, choosing, rest = slice(0, part), slice(part, 2 * part), slice(2 * part, runs)
     tests = list(_tests(one[learning], other[learning], book, evidence, 1 - confidence))
     trials = [_Trial.of(test, one[choosing], other[choosing], evidence, confidence) for test in tests]
-    best = max(trials, key=lambda trial: trial.strength)
+    best = max(trials, key=lambda trial: (trial.strength, trial.distance))
     scores = best.test.score(one[rest]), best.test.score(other[rest])
     lower = evidence.epsilon(best.event.strength(*scores, evidence, confidence))
     return Audit(subject, lower, claimed, delta, confidence, runs, best.test.name)
@@ -180,17 +180,20 @@ class _Test:
 @final
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """A test with its strongest event in some documents, and how strong it is there."""
+    """A test with its strongest event in some documents, how strong it is there, and how far apart the sides are."""
 
     test: _Test
     event: ScoreEvent
     strength: float
+    distance: float  # in standard deviations; decides between tests that make no mistake
 
     @classmethod
     def of(cls, test: _Test, one: _Table, other: _Table, evidence: Evidence, confidence: float) -> _Trial:
         scores = test.score(one), test.score(other)
-        event = ScoreEvent.strongest(*scores, evidence, confidence)
-        return cls(test, event, event.strength(*scores, evidence, confidence))
+        event = ScoreEvent.strongest(*scores, evidence, confidence).centred(np.concatenate(scores))
+        apart, spread = abs(scores[0].mean() - scores[1].mean()), max(score.std() for score in scores)
+        distance = float(apart / max(spread, 1e-9 * apart, 1e-300))
+        return cls(test, event, event.strength(*scores, evidence, confidence), distance)
 
 
 def _tests(one: _Table, other: _Table, book: _Book, evidence: Evidence, error: float) -> Iterator[_Test]:
