@@ -352,3 +352,79 @@ def test_runs_that_claim_nothing_or_are_too_few_are_refused() -> None:
         fc.audit.audit_run(fc.FedBin(), crowd(WORST), crowd(NOBODY), fc.SecAgg(), runs=4)
     with pytest.raises(InputError, match="4 runs"):
         fc.audit.audit_run(fc.FedBin(), crowd(WORST), crowd(NOBODY), fc.DistributedDP(1.0), runs=3)
+
+
+# outputs
+
+
+def noisy(count: int, seed: int, scale: float = 1.0) -> list[dict[str, object]]:
+    """Documents of a noisy count, with words and missing numbers that follow from it."""
+    values = np.random.default_rng(seed).laplace(count, scale, 20_000)
+    return [
+        {"count": value, "told": f"about {value:.1f} records", "half": None if value < 0 else [value / 2], "runs": 3}
+        for value in values.tolist()
+    ]
+
+
+def test_outputs_keep_a_claim_that_is_right_and_the_bound_comes_close() -> None:
+    audit = fc.audit.audit_outputs(noisy(1, 0), noisy(0, 1), 1.0)
+    assert audit.passes
+    assert audit.power > 0.8
+    assert fc.audit.audit_outputs(noisy(0, 2)[:1000], noisy(0, 3)[:1000], 1.0).lower_epsilon < 0.05
+
+
+def test_outputs_with_too_little_noise_are_noticed() -> None:
+    audit = fc.audit.audit_outputs(noisy(1, 0, 0.5), noisy(0, 1, 0.5), 1.0, subject="a count")
+    assert not audit.passes
+    assert audit.subject == "a count"
+
+
+@pytest.mark.parametrize(
+    ("leak", "told"),
+    [
+        (lambda seen: {"exact": 11 - seen}, "/exact="),
+        (lambda seen: {"windows": ["week"] * (2 + seen)}, "/windows#="),
+        (lambda seen: {"first": "2024-01-01"} if seen else {}, "first"),
+        (lambda seen: {"note": f"{3 + seen} of 12.5 records"}, "/note="),
+        (lambda seen: {"missing": float("nan") if seen else 0.5}, "/missing="),
+    ],
+)
+def test_one_exact_fact_is_noticed(leak, told: str) -> None:
+    sides = [[{**one, **leak(seen)} for one in noisy(0, seed)[:200]] for seed, seen in enumerate((True, False))]
+    audit = fc.audit.audit_outputs(*sides, 1.0, confidence=1 - 1e-9)
+    assert not audit.passes
+    assert told in audit.evidence
+
+
+def test_a_fact_that_is_rare_on_one_side_is_worth_its_ratio() -> None:
+    rng = np.random.default_rng(0)
+    sides = [[{"alarm": bool(hit)} for hit in rng.random(10_000) < rate] for rate in (0.3, 0.3 * np.exp(-1.5))]
+    assert 1.2 < fc.audit.audit_outputs(*sides, 1.0).lower_epsilon < 1.5
+    assert fc.audit.audit_outputs(*sides, 1.0, delta=0.3).passes
+
+
+def test_bounds_of_outputs_hold_as_often_as_they_say() -> None:
+    """At a confidence of 0.8, at most a fifth of the bounds may be above the truth."""
+    bounds = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        sides = [[{"x": value, "y": rng.normal()} for value in rng.laplace(at, 1, 200).tolist()] for at in (0, 1)]
+        bounds.append(fc.audit.audit_outputs(*sides, 1.0, confidence=0.8).lower_epsilon)
+    assert np.mean(np.array(bounds) > 1) <= 0.2
+    assert np.median(bounds) > 0.2
+
+
+def test_numbers_that_are_huge_or_missing_at_first_are_no_trouble() -> None:
+    sides = [
+        [{"huge": sign * 1.7e308, **({} if run < 50 else {"late": 0.5 * sign})} for run in range(100)]
+        for sign in (1.0, -1.0)
+    ]
+    assert not fc.audit.audit_outputs(*sides, 1.0).passes
+    assert fc.audit.audit_outputs(sides[0], sides[0], 1.0).lower_epsilon == 0
+    assert fc.audit.audit_outputs([[]] * 20, [[]] * 20, 1.0).passes
+
+
+@pytest.mark.parametrize(("one", "other"), [(19, 19), (30, 31)])
+def test_too_few_documents_are_refused(one: int, other: int) -> None:
+    with pytest.raises(InputError, match="as many documents on both sides, at least 20"):
+        fc.audit.audit_outputs([{}] * one, [{}] * other, 1.0)

@@ -315,6 +315,7 @@ ROWS: Final = (
     Registered("register", ".registry", "function", "fc.registry", wire=False),
     Registered("audit_mechanism", ".audit.mechanisms", "function", "fc.audit", wire=False),
     Registered("audit_model", ".audit.runs", "function", "fc.audit", wire=False),
+    Registered("audit_outputs", ".audit.outputs", "function", "fc.audit", wire=False),
     Registered("audit_run", ".audit.runs", "function", "fc.audit", wire=False),
     Registered("load", ".artifacts.saving", "function", "fc", wire=False),
     Registered("read", ".data", "function", "fc", wire=False),

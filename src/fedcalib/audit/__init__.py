@@ -5,14 +5,15 @@ turns its error rates into a lower bound on epsilon. A bound above the claim is 
 the claim is wrong. A bound below it does not prove that the claim is right; how close it is shows how powerful the
 audit was.
 
-`audit_mechanism` audits one release of one query, `audit_model` a privacy model on worst cases, and `audit_run` whole
-runs of a method.
+`audit_mechanism` audits one release of one query, `audit_model` a privacy model on worst cases, `audit_run` whole runs
+of a method, and `audit_outputs` whatever a workflow or a pipeline writes.
 """
 
 from __future__ import annotations
 
 from fedcalib.audit.evidence import Audit as Audit
 from fedcalib.audit.mechanisms import audit_mechanism as audit_mechanism
+from fedcalib.audit.outputs import audit_outputs as audit_outputs
 from fedcalib.audit.runs import Case as Case
 from fedcalib.audit.runs import audit_model as audit_model
 from fedcalib.audit.runs import audit_run as audit_run

@@ -13,7 +13,7 @@ the noise multiplier of Gaussian releases, to all clients or to secret Poisson s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
 from typing import Any, ClassVar, final
@@ -153,25 +153,46 @@ def lower_epsilon(
         raise InputError(f"Expected as many scores on both sides, at least 4, found {len(present)} and {len(absent)}.")
     if not 0 < confidence < 1:
         raise InputError(f"Expected a confidence between 0 and 1, found {confidence}.")
-    error, half, side = 1 - confidence, 0, 0
+    event, half = ScoreEvent(threshold or 0.0), 0
     if threshold is None:
         half = len(present) // 2
-        threshold, side = _chosen(present[:half], absent[:half], evidence, error)
-    counts = _counts(present[half:], absent[half:], np.array([threshold]))[side]
-    strength = _strengths(counts, len(present) - half, evidence, error)
-    return evidence.epsilon(float(strength[0]))
+        event = ScoreEvent.strongest(present[:half], absent[:half], evidence, confidence)
+    return evidence.epsilon(event.strength(present[half:], absent[half:], evidence, confidence))
 
 
-def _chosen(present: Floats, absent: Floats, evidence: Evidence, error: float) -> tuple[float, int]:
-    """The threshold and the side with the strongest evidence."""
-    both = np.concatenate([present, absent])
-    tails = np.logspace(-6, -2, 100)
-    levels = np.concatenate([tails, np.linspace(0.01, 0.99, 400), 1 - tails, [0.0, 1.0]])
-    thresholds = np.unique(np.quantile(both, levels, method="lower"))
-    sides = _counts(present, absent, thresholds)
-    strengths = np.stack([_strengths(side, len(present), evidence, error) for side in sides])
-    side, at = np.unravel_index(int(np.argmax(strengths)), strengths.shape)
-    return float(thresholds[at]), int(side)
+@final
+@dataclass(frozen=True)
+class ScoreEvent:
+    """A score at or above a threshold, or below it, which is taken to be likelier on one of the two sides.
+
+    `side` is 0 or 1 for a score at or above the threshold that stands for presence or for absence, and 2 or 3 for a
+    score below it that does.
+    """
+
+    threshold: float
+    side: int = 0
+
+    @classmethod
+    def strongest(cls, present: Floats, absent: Floats, evidence: Evidence, confidence: float) -> ScoreEvent:
+        """The event with the strongest evidence in these scores."""
+        both = np.concatenate([present, absent])
+        tails = np.logspace(-6, -2, 100)
+        levels = np.concatenate([tails, np.linspace(0.01, 0.99, 400), 1 - tails, [0.0, 1.0]])
+        thresholds = np.unique(np.quantile(both, levels, method="lower"))
+        sides = _counts(present, absent, thresholds)
+        strengths = np.stack([_strengths(side, len(present), evidence, 1 - confidence) for side in sides])
+        side, at = np.unravel_index(int(np.argmax(strengths)), strengths.shape)
+        return cls(float(thresholds[at]), int(side))
+
+    def centred(self, scores: Floats) -> ScoreEvent:
+        """The same event of these scores, with the threshold halfway to the next lower one: surer for other scores."""
+        lower = scores[scores < self.threshold]
+        return replace(self, threshold=float(lower.max() / 2 + self.threshold / 2)) if lower.size else self
+
+    def strength(self, present: Floats, absent: Floats, evidence: Evidence, confidence: float) -> float:
+        """The strength of the evidence in these scores, valid if the event was chosen without them."""
+        counts = _counts(present, absent, np.array([self.threshold]))[self.side]
+        return float(_strengths(counts, len(present), evidence, 1 - confidence)[0])
 
 
 def _counts(present: Floats, absent: Floats, thresholds: Floats) -> list[tuple[Ints, Ints]]:
