@@ -69,7 +69,11 @@ def with_local_temperatures(federation: fc.Federation) -> fc.Federation:
 @register
 @dataclass(frozen=True)
 class KnownTemperature(Family):
-    """FedTemp's family, with the clients' answers looked up instead of searched for again; a test holds it to that."""
+    """FedTemp's family, with the clients' answers looked up instead of searched for again; a test holds it to that.
+
+    The ridge of a client's fit goes toward T = 1 in every round, as FedTemp's did when the stored rows were measured;
+    now it goes toward the start of the round, which is the same in the first round only.
+    """
 
     def start(self, classes: int) -> Floats:
         return np.ones(1)

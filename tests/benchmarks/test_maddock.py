@@ -12,13 +12,12 @@ import fedcalib as fc
 from tests.contract.subjects import federation
 
 
-@pytest.mark.parametrize("rounds", [1, 5])
-def test_known_local_temperatures_give_fedtemp(rounds: int) -> None:
+def test_known_local_temperatures_give_fedtemp() -> None:
     records = federation(4, records=1200).records
     data = dealt(records, Deal(clients=30, records=40), run=0)
     quick, slow = (
         fc.run(method, fc.InProcess(data), fc.Open()).artifact.temperature
-        for method in (QuickFedTemp(rounds=rounds), fc.FedTemp(rounds=rounds))
+        for method in (QuickFedTemp(rounds=1), fc.FedTemp(rounds=1))
     )
     assert quick == pytest.approx(slow, abs=1e-9)
 

@@ -16,7 +16,6 @@ from fedcalib.deploy.commands import check_keys, exec_command
 from fedcalib.errors import InputError, PolicyError
 from fedcalib.remote.journal import AuditLog
 from fedcalib.remote.policy import Policy, derived
-from fedcalib.remote.site import check_room, records_of
 from fedcalib.workflows.documents import TextTable
 
 _LIMITS = (
@@ -61,10 +60,17 @@ def start(
     node = {name: str(path.resolve()) for name, path in {**places, **keyed}.items() if path is not None}
     node |= {name: column for name, column in columns.items() if column is not None}
     check_keys(None if insecure else keys, insecure)
-    check_room(records_of(node), rules)  # records that cannot be read are told here, and never to the server
+    _check_data(node, rules)
     link = _link(server, None if insecure else keys / "ca.crt")
     key = None if insecure else keys / "node"
     exec_command(deployment.supernode(link, port, node, key, state / "node", trusted=trusted), show)
+
+
+def _check_data(node: dict[str, str], rules: Policy) -> None:
+    """Read the records once: what is wrong with them is told here, and never to the server."""
+    from fedcalib.remote.site import check_room, records_of  # needs cryptography, which is an extra
+
+    check_room(records_of(node), rules)
 
 
 @app.command()
