@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 import fedcalib as fc
+from fedcalib.cli.app import run
 from fedcalib.registry import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +52,23 @@ def write_scores(folder: Path) -> None:
     pq.write_table(pa.table({"site": np.arange(900) % 6, "label": labels, **columns}), folder / "logits.parquet")
 
 
+def commands(code: str) -> list[list[str]] | None:
+    """The words of each command, where a block is nothing but plain commands of fedcalib; None where it needs a shell.
+
+    A process per command would take most of the time of the pages.
+    """
+    lines = [line for line in code.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
+    if any(not line.startswith("fedcalib ") or re.search(r"[|<>;&$`~{\n]", line) for line in lines):
+        return None
+    split = [shlex.split(line, comments=True)[1:] for line in lines]
+    return [[found for word in words for found in matching_files(word)] for words in split]
+
+
+def matching_files(word: str) -> list[str]:
+    """What a shell makes of a word: the files that match a pattern, or the word itself."""
+    return sorted(map(str, Path().glob(word))) if "*" in word else [word]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_scores(tmp_path)
@@ -63,6 +82,9 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert kind in KINDS, f"say what kind of block this is: {code[:60]!r}"
         if kind == "python":
             exec(compile(code, str(page), "exec", dont_inherit=True), space)
+        elif kind == "sh" and (plain := commands(code)) is not None:
+            for words in plain:
+                assert run(words) == 0, f"fedcalib {shlex.join(words)}"
         elif kind == "sh":
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", code], capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
