@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import mean
 
 from benchmarks.filled import fill
 from benchmarks.fl_swag.data import CLIENTS
@@ -229,7 +230,25 @@ def last_layer_short() -> str:
     return "\n".join(table(["data, network, pretraining", *LAST_LAYER], body)).rstrip()
 
 
-SHORT: dict[str, Callable[[], str]] = {"softmax": softmax_short, "last layer": last_layer_short}
+WHOLE = ("start", "FedAvg", "wFedAvg", "wBayAvg", "FL-SWAG, mean weights", "FL-SWAG, sampled")
+
+
+def whole_short() -> str:
+    """Whole networks: means over seeds."""
+    rows = read("whole_network.csv")
+    body = []
+    for begun in dict.fromkeys(row["begun"] for row in rows):
+        own = [row for row in rows if row["begun"] == begun]
+        clients = [float(row["accuracy"]) for row in own if row["method"].startswith("client")]
+        found = [[float(row["accuracy"]) for row in own if row["method"] == name] for name in WHOLE]
+        cells = [f"{mean(values):.1f}" for values in found]
+        body.append([begun, str(len(found[0])), *cells, f"{min(clients):.1f} to {max(clients):.1f}"])
+    return "\n".join(table(["begun", "seeds", *WHOLE, "clients alone"], body)).rstrip()
+
+
+SHORT: dict[str, Callable[[], str]] = {
+    "softmax": softmax_short, "last layer": last_layer_short, "whole": whole_short,
+}  # fmt: skip
 
 
 def annex() -> str:
