@@ -14,7 +14,7 @@ COMMA := ,
 EXTRAS := sklearn,flower,onnx,fast,demo,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock e2e fuzz soak clean
+.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock reproduce e2e fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -70,6 +70,11 @@ bench-maddock: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.maddock.choices $(if $(FASHION),--fashion $(FASHION))
 	$(BIN)/python -m benchmarks.maddock.figures
 	$(BIN)/python -m benchmarks.maddock.tables
+
+# A source's CSV files again, from nothing: make reproduce SOURCE=000 (to 004). QUICK=1 runs a part in minutes and compares
+# it with the stored rows. MNIST=, FASHION= and CIFAR10= name directories of data
+reproduce: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.reproduce $(SOURCE) $(if $(QUICK),--quick) $(if $(MNIST),--data mnist=$(MNIST)) $(if $(FASHION),--data fashion=$(FASHION)) $(if $(CIFAR10),--data cifar10=$(CIFAR10))
 
 # Real processes on loopback, in a network namespace with nothing but loopback where the machine allows one
 e2e: $(VENV)/.dev

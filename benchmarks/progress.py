@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +36,28 @@ class Table:
             if new:
                 writer.writeheader()
             writer.writerow(row)
+
+
+class Sheet:
+    """A CSV file of many small cases, known by their key; says on the error stream every half minute how far it is."""
+
+    def __init__(self, path: Path, key: tuple[str, ...]) -> None:
+        self.path = path
+        self.key = key
+        self.done = {tuple(row[name] for name in key) for row in Table(path).rows}
+        self._found = len(self.done)
+        self._began = self._said = time.monotonic()
+
+    def has(self, *key: object) -> bool:
+        return tuple(map(str, key)) in self.done
+
+    def add(self, row: Mapping[str, object]) -> None:
+        Table(self.path).add(row)
+        self.done.add(tuple(str(row[name]) for name in self.key))
+        if time.monotonic() - self._said > 30:
+            self._said = time.monotonic()
+            new, minutes = len(self.done) - self._found, (self._said - self._began) / 60
+            print(f"{self.path.name}: {new} new rows in {minutes:.1f} min, {len(self.done)} in all", file=sys.stderr)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Write the README from the files of results; run with `python -m benchmarks.calibration_speed.report`."""
+"""Write README.md and annex.md from the files of results: `python -m benchmarks.calibration_speed.report`."""
 
 from __future__ import annotations
 
@@ -140,8 +140,14 @@ def _verdict(good: bool) -> str:
 
 
 def page() -> str:
-    """Put the page together."""
+    """The page: what was wanted beside what was found."""
     parts = [HEAD, "## Wanted and found\n", table(("what", "wanted", "found", "met"), list(wanted())) + "\n"]
+    return "\n".join([*parts, "Every contender of every task is in [annex.md](annex.md).\n"])
+
+
+def annex() -> str:
+    """Every measurement."""
+    parts = ["# How long fitting takes: every measurement\n"]
     for (task, classes), group in groupby(rows("fits.csv"), key=lambda row: (row["task"], row["classes"])):
         parts.append(of_task(task, classes, list(group)))
     real = [tuple(row.values()) for row in rows("quality.csv")]
@@ -159,8 +165,9 @@ def page() -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page and its annex."""
     (HERE / "README.md").write_text(page())
+    (HERE / "annex.md").write_text(annex())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the tables and the pictures of the README from the results; run with `python -m benchmarks.ccvr.tables`."""
+"""Write the table of README.md, annex.md and the pictures from the results: `python -m benchmarks.ccvr.tables`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
+from benchmarks.filled import fill
 from benchmarks.progress import Table
 
 HERE = Path(__file__).parent
@@ -90,14 +91,29 @@ def summary(rows: Sequence[Row]) -> str:
     return markdown([*head, "ECE: before / " + " / ".join(SHOWN[:-1])], lines)
 
 
-def body(rows: Sequence[Row]) -> str:
-    parts = ["### All settings\n", summary(rows) + "\n"]
+def raw() -> str:
+    """CCVR as published: gains by skew, and how far heads favour what clients hold."""
+    lines = []
+    for (alpha,), own in sorted(grouped(Table(HERE / "as_published.csv").rows, "alpha").items()):
+        by_repair = {repair: some for (repair,), some in grouped(own, "repair").items()}
+        before = by_repair["none"]
+        kinds = ("CCVR, as published", "CCVR, shrunken covariances", "oracle")
+        cells = [f"{mean(gains(by_repair[name], before)):+.2f}" for name in kinds]
+        lengths = f"{mean(column(before, 'norm_correlation')):.2f}"
+        lines.append([alpha, str(len(before)), spread(column(before, "accuracy")), *cells, lengths])
+    head = ["alpha", "runs", "accuracy before", "gain: as published", "gain: shrunken", "gain: oracle", "row lengths"]
+    return markdown(head, lines)
+
+
+def annex(rows: Sequence[Row]) -> str:
+    """Every repair of every setting."""
+    parts = ["# CCVR: every repair of every setting\n"]
     for setting, own in grouped(rows, *SETTING).items():
         data, alpha, base, records, rounds, epochs, batch = setting
         timed = [row for row in own if row["repair"] == "none" and row["processor_seconds"]]  # of runs in one go
         lasted = f", {mean(column(timed, 'processor_seconds')):.0f} s of training each" if timed else ""
         runs = len({row["seed"] for row in own})
-        parts.append(f"### {data}, alpha = {alpha}, {base}\n")
+        parts.append(f"## {data}, alpha = {alpha}, {base}\n")
         size = f"{records} records, {rounds} rounds of {epochs} local epochs, batches of {batch}"
         parts.append(f"{size}, {runs} {'run' if runs == 1 else 'runs'}{lasted}.\n")
         parts.append(repairs_table(own) + "\n")
@@ -151,7 +167,9 @@ def main() -> int:
     rows.sort(key=lambda row: (row["data"], float(row["alpha"]), row["base"], int(row["seed"])))
     page = HERE / "README.md"
     head, rest = page.read_text().split(START)
-    page.write_text(f"{head}{START}\n\n{body(rows)}\n{END}{rest.split(END)[1]}")
+    page.write_text(f"{head}{START}\n\n{summary(rows)}\n\n{END}{rest.split(END)[1]}")
+    (HERE / "annex.md").write_text(annex(rows))
+    fill(page, {"raw": raw()})
     plot(rows, HERE / "gains.png")
     bars(rows, HERE / "accuracy.png")
     return 0

@@ -63,11 +63,12 @@ class RawTree:
         return total
 
     def rates(self, threshold: float) -> tuple[float, float, float]:
-        """Precision, recall and accuracy at a threshold."""
+        """Precision, recall and accuracy at a threshold; precision is one where nobody is above, as for the truth."""
         below = self.prefix(round(threshold * 2 ** len(self.levels)))
         N, P = self.levels[0].sum(axis=1)
         fp, tp = N - below[0], P - below[1]
-        values = tp / max(tp + fp, 1e-9), tp / max(P, 1e-9), (tp + below[0]) / max(N + P, 1e-9)
+        precise = tp / (tp + fp) if tp + fp > 0 else 1.0
+        values = precise, tp / max(P, 1e-9), (tp + below[0]) / max(N + P, 1e-9)
         return tuple(float(np.clip(value, 0, 1)) for value in values)  # type: ignore[return-value]
 
     def quantile(self, share: float) -> float:
@@ -101,6 +102,38 @@ def averaged_auc(scores: np.ndarray, labels: np.ndarray, owner: np.ndarray) -> f
             areas.append(roc_auc(scores[rows], labels[rows]))
             sizes.append(int(rows.sum()))
     return float(np.average(areas, weights=sizes))
+
+
+def flipped_labels_auc(leaves: np.ndarray, epsilon: float, seed: int) -> float:
+    """AUC by label flipping (reference 26 of the source): scores are public, labels go by randomised response.
+
+    It protects labels only. The server knows every score, and inverts the flips cell by cell.
+    """
+    rng, keep = np.random.default_rng([seed, 26]), 1 / (1 + np.exp(-epsilon))
+    negative, positive = leaves.astype(np.int64)
+    ones = rng.binomial(positive, keep) + rng.binomial(negative, 1 - keep)
+    found = (ones - (positive + negative) * (1 - keep)) / (2 * keep - 1)
+    return auc_of_counts(found, positive + negative - found)
+
+
+def threshold_laplace_auc(leaves: np.ndarray, thresholds: int, epsilon: float, seed: int, *, everybody: bool) -> float:
+    """AUC by Laplace noise on the confusion counts at even thresholds (DPAUC, reference 26 of the source).
+
+    A record is in two of the four counts of every threshold, so the scale is 2 * thresholds / epsilon. The noise is
+    added once by whoever sums or, with `everybody`, by each of the clients, who hold one record each.
+    """
+    rng, scale = np.random.default_rng([seed, 27]), 2 * thresholds / epsilon
+    places = np.round(np.arange(thresholds + 1) / thresholds * leaves.shape[1]).astype(int)
+    below = np.concatenate([np.zeros((2, 1)), np.cumsum(leaves, axis=1)], axis=1)[:, places]
+    above = below[:, -1:] - below
+    draws = rng.normal(0, scale * np.sqrt(2 * leaves.sum()), (2, 2, thresholds + 1))
+    if not everybody:
+        draws = rng.laplace(0, scale, (2, 2, thresholds + 1))
+    rates = (above + draws[0]) / np.maximum(above + draws[0] + below + draws[1], 1)
+    false, true = np.clip(rates, 0, 1)
+    order = np.argsort(false, kind="stable")
+    area = np.trapezoid(np.concatenate([[0], true[order], [1]]), np.concatenate([[0], false[order], [1]]))
+    return float(np.clip(area, 0, 1))
 
 
 def _levels(leaves: np.ndarray) -> list[np.ndarray]:

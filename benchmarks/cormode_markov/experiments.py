@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 import fedcalib as fc
-from benchmarks.cormode_markov.baselines import RawTree
+from benchmarks.cormode_markov.baselines import RawTree, flipped_labels_auc, threshold_laplace_auc
 from benchmarks.releases import release
 from fedcalib.estimation.score_rates import accuracy, area, precision, recall
 from fedcalib.estimation.score_table import Buckets
 from fedcalib.metrics import roc_auc
 from fedcalib.metrics.binning import bin_index
-from fedcalib.metrics.ranking import auc_of_counts, confusion
+from fedcalib.metrics.ranking import auc_bucket_bound, auc_of_counts, confusion
 from fedcalib.metrics.reliability import binary_ece
 
 THRESHOLDS = np.arange(1, 11) / 11
@@ -71,12 +71,27 @@ def auc_errors(scores: np.ndarray, labels: np.ndarray, buckets: int, model: str,
             "ours, all leaves": float(area(table).value[0]),
             "published tree": raw.auc(buckets),
             "uniform buckets": raw.auc(buckets, uniform=True),
+            **_of_others(leaves, buckets, model, run),
         }
-        for name, value in values.items():
+        errors = {name: abs(value - exact) for name, value in values.items()}
+        errors["worst case of Lemma 3"] = auc_bucket_bound(np.maximum(even.positive, 0), np.maximum(even.negative, 0))
+        for name, error in errors.items():
             yield {
                 "clients": len(scores), "buckets": buckets, "model": model, "run": run, "estimator": name,
-                "error": abs(value - exact),
+                "error": error,
             }  # fmt: skip
+
+
+def _of_others(leaves: np.ndarray, buckets: int, model: str, run: int) -> dict[str, float]:
+    """The baselines of reference 26 in the source, at the epsilon of the model."""
+    if model.startswith("Dist"):
+        return {"Laplace at thresholds": threshold_laplace_auc(leaves, buckets, 1.0, run, everybody=False)}
+    if model.startswith("Local"):
+        return {
+            "Laplace at thresholds": threshold_laplace_auc(leaves, buckets, 5.0, run, everybody=True),
+            "flipped labels, scores public": flipped_labels_auc(leaves, 5.0, run),
+        }
+    return {}
 
 
 def calibration_errors(

@@ -2,7 +2,7 @@
 
 Run with `python -m benchmarks.cormode_markov.run`; it reads the real data beside the repository, and writes CSV files
 and pictures beside itself. Name experiments, or data sets, to run only those: what the files say about other data sets
-stays. `--quick` takes two repetitions and two data sets.
+stays. `--quick` takes two repetitions and two data sets; `--out=DIRECTORY` writes the files there.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ EXPERIMENTS = {
 
 def main(words: list[str]) -> None:
     quick = "--quick" in words
+    folder = next((Path(word.removeprefix("--out=")) for word in words if word.startswith("--out=")), HERE)
     wanted = [word for word in words if word in EXPERIMENTS] or list(EXPERIMENTS)
     names = [word for word in words if word in SETS] or list(SETS)[: 2 if quick else None]
     held = {name: SETS[name]() for name in names}
@@ -117,9 +118,9 @@ def main(words: list[str]) -> None:
         start, rows = time.perf_counter(), []
         for name in names:
             rows += [{"set": name, **row} for row in EXPERIMENTS[experiment](held[name], 2 if quick else 10)]
-        _write(HERE / f"{experiment}.csv", pd.DataFrame(rows), names)
+        _write(folder / f"{experiment}.csv", pd.DataFrame(rows), names)
         print(f"{experiment}: {len(rows)} rows, {time.perf_counter() - start:.0f} s", flush=True)
-    plots.draw_all(HERE)
+    plots.draw_all(folder)
 
 
 def _write(path: Path, fresh: pd.DataFrame, names: list[str]) -> None:

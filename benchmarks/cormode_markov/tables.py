@@ -1,4 +1,4 @@
-"""Write the tables of the README from the CSV files; run with `python -m benchmarks.cormode_markov.tables`."""
+"""Write the tables of README.md and annex.md from the CSV files: `python -m benchmarks.cormode_markov.tables`."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def slopes() -> str:
     found = []
     for name, part in frame.groupby("set", sort=False):
         slope = np.polyfit(np.log(part["buckets"]), np.log(part["error"]), 1)[0]
-        found.append([str(name), f"{slope:.2f}"])
-    return markdown(["set", "slope"], found)
+        found.append(f"{name} {slope:.2f}")
+    return f"{', '.join(found)}."
 
 
 def limit() -> str:
@@ -96,22 +96,58 @@ def calibration() -> str:
     return markdown(header, lines)
 
 
+def exponent(frame: pd.DataFrame, column: str) -> str:
+    """The slope of an error against clients: the mean over rates of each run, the median over runs, a line in logs."""
+    middle = frame.groupby(["clients", "run"])[column].mean().groupby("clients").median()
+    return f"{np.polyfit(np.log(middle.index), np.log(middle.to_numpy()), 1)[0]:.2f}"
+
+
 def growth() -> str:
     """Slopes of errors against clients, from 1,000 clients up, beside the source's exponents."""
     lines = []
-    for file, column, what, model, source in (
-        ("figure_3_rates_by_clients", "mean", "P/R/A", DISTRIBUTED, "-2/3"),
-        ("figure_3_rates_by_clients", "mean", "P/R/A", LOCAL, "-1/3"),
-        ("auc_by_clients", "error", "AUC", DISTRIBUTED, "-1"),
-        ("auc_by_clients", "error", "AUC", LOCAL, "-1/2"),
+    rates, sets = "figure_3_rates_by_clients", ("flights", "census_lightgbm", "nycflights_logit")
+    for file, column, what, only, model, source in (
+        (rates, "mean", "recall and accuracy", ("recall", "accuracy"), DISTRIBUTED, "-2/3"),
+        (rates, "mean", "recall and accuracy", ("recall", "accuracy"), LOCAL, "-1/3"),
+        (rates, "mean", "precision", ("precision",), DISTRIBUTED, "-2/3"),
+        (rates, "mean", "precision", ("precision",), LOCAL, "-1/3"),
+        ("auc_by_clients", "error", "AUC", (), DISTRIBUTED, "-1"),
+        ("auc_by_clients", "error", "AUC", (), LOCAL, "-1/2"),
     ):
-        frame = read(file).query("model == @model and estimator == @OURS")
+        frame = read(file).query("model == @model")
+        if only:
+            frame = frame[frame["rate"].isin(only)]
         cells = []
-        for name in ("flights", "census_lightgbm", "nycflights_logit"):
-            part = frame[frame["set"] == name].groupby("clients")[column].median()
-            cells.append(f"{np.polyfit(np.log(part.index), np.log(part.to_numpy()), 1)[0]:.2f}")
+        for name in sets:
+            own = frame[frame["set"] == name]
+            found = [exponent(own[own["estimator"] == estimator], column) for estimator in (PUBLISHED, OURS)]
+            cells.append(" / ".join(found))
         lines.append([f"{what}, {model}", source, *cells])
-    return markdown(["", "source", "flights", "census (LightGBM)", "New York"], lines)
+    head = ["published tree / ours", "source", "flights", "census (LightGBM)", "New York"]
+    return markdown(head, lines)
+
+
+def calibration_growth() -> str:
+    """The same of the calibration error, on simulated scores whose true probabilities are known."""
+    frame, sources = read("ece_by_clients"), {EXACT: "-1/3", DISTRIBUTED: "-1/3", LOCAL: "-1/4"}
+    lines = []
+    for model, source in sources.items():
+        own = frame[frame["model"] == model]
+        middle = own.groupby("clients")["distance"].median()
+        lines.append([model, source, exponent(own, "distance"), f"{middle.iloc[0]:.3f}", f"{middle.iloc[-1]:.4f}"])
+    sizes = [f"{size:,} clients" for size in sorted(frame["clients"].unique())[:: len(frame["clients"].unique()) - 1]]
+    return markdown(["ECE", "source", "exponent", *sizes], lines)
+
+
+def references() -> str:
+    """AUC errors of the tree beside those of the source's references, a hundred buckets, medians over runs."""
+    frame = read("figure_4_auc_by_buckets").query("buckets == 100")
+    names = (PUBLISHED, OURS, "uniform buckets", "Laplace at thresholds", "flipped labels, scores public")
+    lines = []
+    for model in (EXACT, DISTRIBUTED, LOCAL):
+        own = frame[(frame["model"] == model) & (frame["set"] == "flights")].groupby("estimator")["error"].median()
+        lines.append([model, *(f"{own[name]:.1e}" if name in own else "" for name in names)])
+    return markdown(["AUC, flights, 100 buckets", *names], lines)
 
 
 def ways() -> str:
@@ -126,9 +162,12 @@ def ways() -> str:
     return markdown(["flights", "DistDP P/R/A", "DistDP AUC", "LocalDP P/R/A", "LocalDP AUC"], lines)
 
 
-TABLES = {
-    "levels": levels, "slopes": slopes, "limit": limit, "calibration": calibration, "growth": growth, "ways": ways,
+PAGE = {
+    "levels": levels, "slopes": slopes, "growth": growth, "calibration growth": calibration_growth,
+    "references": references, "ways": ways,
 }  # fmt: skip
+ANNEX = {"limit": limit, "calibration": calibration}
 
 if __name__ == "__main__":
-    fill(HERE / "README.md", {name: table() for name, table in TABLES.items()})
+    fill(HERE / "README.md", {name: table() for name, table in PAGE.items()})
+    fill(HERE / "annex.md", {name: table() for name, table in ANNEX.items()})

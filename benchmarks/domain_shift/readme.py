@@ -1,4 +1,4 @@
-"""Fills the tables of README.md from the files of results: `python -m benchmarks.domain_shift.readme`.
+"""Fills the tables of README.md and annex.md from the files of results: `python -m benchmarks.domain_shift.readme`.
 
 A part between `<!-- NAME -->` and `<!-- end -->` is written anew; all other text stays.
 """
@@ -11,10 +11,10 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.domain_shift.run import HERE, RESULTS
-from benchmarks.domain_shift.tables import by_corruption, lines, markdown, overall, published, ratio
+from benchmarks.domain_shift.run import HERE, PUBLISHED, RESULTS
+from benchmarks.domain_shift.tables import by_corruption, lines, markdown, overall, published, ratio, tabled
 
-README = HERE / "README.md"
+PAGES = (HERE / "README.md", HERE / "annex.md")
 CORRUPTIONS = 10
 _PART = re.compile(r"(<!-- ([a-z0-9 ]+) -->\n)(?:.*?\n)??(<!-- end -->)", re.DOTALL)
 
@@ -104,12 +104,36 @@ def swept(table: Callable[[int], str], severity: int) -> str:
     return table(severity) if len(held) == CORRUPTIONS else f"{len(held)} of {CORRUPTIONS} corruptions have been run."
 
 
+SHOWN = (*PUBLISHED, "Acc-T, wide", "Ours: AccT", "Ours: SourceBinning", "Pooled, not private")
+PRIVATE = [name for name in PUBLISHED if name not in ("No recalibration", "One source")]
+
+
+def short() -> str:
+    """The median over settings of the main methods, by severity."""
+    found = {severity: tabled(severity) for severity in (5, 3, 1)}
+    rows = [[name, *(f"{np.median(found[severity][name]):.4f}" for severity in found)] for name in SHOWN]
+    return markdown(("method", *(f"severity {severity}" for severity in found)), rows)
+
+
+def order() -> str:
+    """In which share of the settings each private method of the publication is the best of them."""
+    parts = []
+    for severity in (5, 3, 1):
+        found = tabled(severity)
+        best = np.argmin([found[name] for name in PRIVATE], axis=0)
+        shares = ", ".join(f"{name} {(best == at).mean():.0%}" for at, name in enumerate(PRIVATE))
+        parts.append(f"severity {severity}: {shares}")
+    return f"Best of the four in how many settings, published bracket: {'; '.join(parts)}."
+
+
 PARTS: dict[str, Callable[[], str]] = {
     **{f"overall {severity}": partial(swept, overall, severity) for severity in (5, 3, 1)},
     **{f"ratio {severity}": partial(swept, ratio, severity) for severity in (5, 3, 1)},
     **{f"published {severity}": partial(swept, published, severity) for severity in (5, 1)},
     **{f"corruptions {severity}": partial(swept, by_corruption, severity) for severity in (5, 3, 1)},
     **{f"without privacy {severity}": partial(without_privacy, severity) for severity in (5, 3, 1)},
+    "short": short,
+    "order": order,
     "clipping": clipping,
     "natural": natural,
     "weeks": weeks,
@@ -124,8 +148,9 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
-    """Fill the README."""
-    README.write_text(filled(README.read_text()))
+    """Fill both pages."""
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Write what the CSV files show into README.md, below its mark: `python -m benchmarks.fl_swag.report`."""
+"""Write the tables of README.md, and annex.md, from the CSV files: `python -m benchmarks.fl_swag.report`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import mean
 
+from benchmarks.filled import fill
 from benchmarks.fl_swag.data import CLIENTS
 from benchmarks.fl_swag.settings import AVERAGES, SHRINKS, TABLE, chosen, swag_name
 from benchmarks.progress import Table
@@ -14,7 +16,8 @@ HERE = Path(__file__).parent
 Row = dict[str, str]
 METRICS = ("accuracy", "ece_x100", "brier_x10", "nll_x10")
 NAMES = ("accuracy, %", "ECE x 100", "Brier x 10", "NLL x 10")
-MARK = "<!-- From here on: made from the CSV files by report.py. -->"
+AVERAGED = ("FedAvg", "wFedAvg", "BayAvg", "wBayAvg", "FL-SWAG", "FL-SWAG, shrunken", "FL-SWAG, Fisher")
+LAST_LAYER = ("FL-SWAG", "FL-SWAG, Fisher", "wFedAvg", "SGLD, centralised", "pSGLD, centralised")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
@@ -199,13 +202,63 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
 }
 
 
-def render() -> str:
-    """Write the page: what is above the mark as it is, and what the files there are show."""
-    lines = [(HERE / "README.md").read_text().split(MARK)[0] + MARK, "", "## What was found", ""]
+def softmax_short() -> str:
+    """The first table without its clients and variants."""
+    rows = {(row["data"], row["method"]): row for row in read("softmax_regression.csv")}
+    sets = list(dict.fromkeys(data for data, _ in rows))
+    slides = {"FL-SWAG, shrunken": "", "FL-SWAG, Fisher": ""}
+    body = [
+        [name, *(cell for data in sets for cell in (
+            rows[data, name]["accuracy"], slides.get(name, rows[data, name]["slides_accuracy"]),
+            rows[data, name]["ece_x100"], rows[data, name]["nll_x10"],
+        ))]
+        for name in AVERAGED
+    ]  # fmt: skip
+    head = [f"{data}: {name}" for data in sets for name in ("accuracy, %", "slides", "ECE x 100", "NLL x 10")]
+    return "\n".join(table(["method", *head], body)).rstrip()
+
+
+def last_layer_short() -> str:
+    """Accuracies of the second table: one line per data set, network and pretraining."""
+    rows = [*read("frozen_body.csv"), *read("resnet.csv")]
+    body = []
+    for key in dict.fromkeys((row["data"], row["network"], row["mode"]) for row in rows):
+        own = {row["method"]: row for row in rows if (row["data"], row["network"], row["mode"]) == key}
+        mode = "public" if "public" in key[2] else "union"
+        cells = [f"{own[name]['accuracy']} ({own[name]['slides_accuracy'] or '-'})" for name in LAST_LAYER]
+        body.append([f"{key[0]}, {key[1]}, {mode}", *cells])
+    return "\n".join(table(["data, network, pretraining", *LAST_LAYER], body)).rstrip()
+
+
+WHOLE = ("start", "FedAvg", "wFedAvg", "wBayAvg", "FL-SWAG, mean weights", "FL-SWAG, sampled")
+
+
+def whole_short() -> str:
+    """Whole networks: means over seeds."""
+    rows = read("whole_network.csv")
+    body = []
+    for begun in dict.fromkeys(row["begun"] for row in rows):
+        own = [row for row in rows if row["begun"] == begun]
+        clients = [float(row["accuracy"]) for row in own if row["method"].startswith("client")]
+        found = [[float(row["accuracy"]) for row in own if row["method"] == name] for name in WHOLE]
+        cells = [f"{mean(values):.1f}" for values in found]
+        body.append([begun, str(len(found[0])), *cells, f"{min(clients):.1f} to {max(clients):.1f}"])
+    return "\n".join(table(["begun", "seeds", *WHOLE, "clients alone"], body)).rstrip()
+
+
+SHORT: dict[str, Callable[[], str]] = {
+    "softmax": softmax_short, "last layer": last_layer_short, "whole": whole_short,
+}  # fmt: skip
+
+
+def annex() -> str:
+    """Everything that the files show."""
+    lines = ["# FL-SWAG: every table", "", "Written by `python -m benchmarks.fl_swag.report`.", ""]
     for name, section in SECTIONS.items():
         lines += section() if (HERE / name).exists() else []
     return "\n".join(lines).rstrip() + "\n"
 
 
 if __name__ == "__main__":
-    (HERE / "README.md").write_text(render())
+    (HERE / "annex.md").write_text(annex())
+    fill(HERE / "README.md", {name: part() for name, part in SHORT.items()})

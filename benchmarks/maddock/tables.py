@@ -1,14 +1,15 @@
-"""Write the tables of the README from the results; run with `python -m benchmarks.maddock.tables`."""
+"""Write the tables of README.md and annex.md from the results; run with `python -m benchmarks.maddock.tables`."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable
 from statistics import median
 
 import numpy as np
 
+from benchmarks.filled import fill, markdown
+from benchmarks.maddock.published_tables import PAGE
 from benchmarks.maddock.statistics import (
     HERE,
     Duel,
@@ -25,12 +26,6 @@ from benchmarks.maddock.statistics import (
 
 START, END = "<!-- tables start -->", "<!-- tables end -->"
 Cell = tuple[str, str, str, str, str]  # table, data set, clients, records, epsilon
-
-
-def markdown(header: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    head = list(header)
-    body = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *body])
 
 
 def said(kind: Kind) -> str:
@@ -184,10 +179,11 @@ def body() -> str:
 
 
 def main() -> int:
-    page = HERE / "README.md"
+    page = HERE / "annex.md"
     text = page.read_text()
     head, tail = text.split(START)[0], text.split(END)[1]
     page.write_text(f"{head}{START}\n\n{body()}\n{END}{tail}")
+    fill(HERE / "README.md", {name: table() for name, table in PAGE.items()})
     return 0
 
 

@@ -13,6 +13,7 @@ OURS = [contender for contender in contenders.ALL if contender.name.startswith("
 
 def test_the_page_is_written_from_the_files() -> None:
     assert (report.HERE / "README.md").read_text() == report.page()
+    assert (report.HERE / "annex.md").read_text() == report.annex()
 
 
 @pytest.mark.parametrize("contender", OURS, ids=lambda contender: contender.name)

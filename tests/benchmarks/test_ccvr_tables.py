@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.ccvr.tables import SHOWN, bars, body, gains, plot, repairs_table
+from benchmarks.ccvr.tables import SHOWN, annex, bars, gains, plot, repairs_table, summary
 
 
 def rows() -> list[dict[str, str]]:
@@ -35,7 +35,7 @@ def test_gains_are_taken_run_by_run() -> None:
 
 
 def test_every_setting_has_a_line_and_pictures_are_drawn(tmp_path: Path) -> None:
-    text = body(rows())
+    text = summary(rows()) + annex(rows())
     assert "| d, 0.05, FedAvg | 9 x 2 x 1 x 64 | 2 | 55.00 ± 7.07 | +1.50 |" in text
     assert "9 records, 2 rounds of 1 local epochs, batches of 64, 2 runs, 3 s of training each." in text
     plot(rows(), tmp_path / "a.png")

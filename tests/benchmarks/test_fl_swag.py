@@ -12,7 +12,9 @@ from fedcalib.training import SoftmaxRegression
 
 
 def test_the_page_is_what_the_files_show() -> None:
-    assert (report.HERE / "README.md").read_text() == report.render(), "run python -m benchmarks.fl_swag.report"
+    assert (report.HERE / "annex.md").read_text() == report.annex(), "run python -m benchmarks.fl_swag.report"
+    page = (report.HERE / "README.md").read_text()
+    assert all(f"<!-- {name} -->\n\n{part()}\n" in page for name, part in report.SHORT.items())
 
 
 def test_the_setting_with_the_best_averages_is_chosen() -> None:

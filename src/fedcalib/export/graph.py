@@ -64,6 +64,13 @@ class Graph:
         self.constants.append(onnx.numpy_helper.from_array(typed, name))
         return name
 
+    def single(self, value: Array) -> str:
+        """Add a constant in single precision."""
+        onnx, _ = parts()
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(onnx.numpy_helper.from_array(np.asarray(value, dtype=np.float32), name))
+        return name
+
     def cast(self, value: str, dtype: type[Any]) -> str:
         """Convert values to another type; doubles become integers by truncation."""
         onnx, _ = parts()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -46,11 +46,7 @@ class Parity:
 
 def compared(model: bytes, calibrator: Calibrator, takes: Input) -> Parity:
     """Compare a model with its calibrator; an error where they differ."""
-    _, onnxruntime = parts()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = session_of(model)
     classes = classes_of(calibrator)
     counts = (2,) if isinstance(takes, Score) else _CLASS_COUNTS if classes is None else (classes,)
     rng = np.random.default_rng(0)
@@ -146,7 +142,7 @@ class Exported:
     opset
         Version of the ONNX operations.
     takes
-        Name of the input: "probabilities", "logits" or "score".
+        Name of the input: "probabilities", "logits", "score", or "inputs" of a network.
     classes
         Number of classes; None if the model takes any.
     parity
@@ -206,22 +202,37 @@ def to_onnx(calibrator: Calibrator, takes: Input | None = None) -> Exported:
 
 
 def _model(calibrator: Calibrator, takes: Input) -> Any:
-    from fedcalib import __version__
-
     onnx, _ = parts()
     graph = Graph()
     shape = takes.shape(classes_of(calibrator))
     _fill(graph, calibrator, takes)
     element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(takes.dtype))
     ends = [onnx.helper.make_tensor_value_info(name, element, shape) for name in (takes.name, "calibrated")]
-    body = onnx.helper.make_graph(graph.nodes, type(calibrator).__name__, ends[:1], ends[1:], graph.constants)
+    classes = classes_of(calibrator) or "any"
+    return whole(graph, type(calibrator).__name__, ends[:1], ends[1:], {"input": takes.name, "classes": classes})
+
+
+def whole(graph: Graph, artifact: str, inputs: list[Any], outputs: list[Any], properties: Mapping[str, object]) -> Any:
+    """The model of a graph between its ends, with properties that say what it is."""
+    from fedcalib import __version__
+
+    onnx, _ = parts()
+    body = onnx.helper.make_graph(graph.nodes, artifact, inputs, outputs, graph.constants)
     opsets = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(body, opset_imports=opsets, ir_version=IR_VERSION, producer_name="fedcalib")
     model.producer_version = __version__
-    classes = classes_of(calibrator)
-    properties = {"input": takes.name, "artifact": type(calibrator).__name__, "classes": classes or "any"}
-    onnx.helper.set_model_props(model, {f"fedcalib.{name}": str(value) for name, value in properties.items()})
+    told = {"input": properties["input"], "artifact": artifact, **properties}
+    onnx.helper.set_model_props(model, {f"fedcalib.{name}": str(value) for name, value in told.items()})
     return model
+
+
+def session_of(model: bytes) -> Any:
+    """A session of onnxruntime on one thread."""
+    _, onnxruntime = parts()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _fill(graph: Graph, calibrator: Calibrator, takes: Input) -> None:

@@ -157,13 +157,18 @@ def last_linear(module: Any) -> tuple[str, bool]:
     if isinstance(module, nn.Linear):
         return "", True
     try:
-        graph = _Tracer().trace(module)
+        graph = traced(module)
     except Exception as error:  # whatever a user's forward does with symbols
         raise InputError(
             f"Expected to find the last linear layer of {type(module).__name__} by tracing its forward pass, found "
             f"{type(error).__name__} ({str(error)[:80]}). Name it: OwnNetwork(..., top='NAME'), one of {linear[:9]}."
         ) from error
     return _last_of(graph, module)
+
+
+def traced(module: Any) -> Any:
+    """The operations of a forward pass, which runs on symbols."""
+    return _Tracer().trace(module)
 
 
 def _last_of(graph: Any, module: Any) -> tuple[str, bool]:

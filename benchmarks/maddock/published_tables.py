@@ -1,0 +1,82 @@
+"""The short tables of README.md: the paper's methods at its settings, and Auto beside them, from published.csv."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from benchmarks.filled import markdown
+from benchmarks.reproduction.findings import Rows, column, interval, mean, names
+from benchmarks.reproduction.multiclass_claims import FEDERATED, POINT, by_network, lost, published
+
+OPEN, PRIVATE = "table 2", "table 3"
+METHODS = ("FedBin", *FEDERATED[:3], "FedBBQ, all weight, N' = 2B", *FEDERATED[3:], "Auto")
+
+
+def cell(rows: Rows, series: str) -> str:
+    """The median over networks of cwECE over the base model's, and the worst network's loss of accuracy in points."""
+    found = by_network(rows, series)
+    if not found:
+        return ""
+    ratio = median(mean(own, "cwece") / mean(own, "base_cwece") for own in found.values())
+    return f"{ratio:.2f} / {max(lost(own) for own in found.values()):.1f}"
+
+
+def both_tables() -> str:
+    """The paper's tables 2 and 3, by data set."""
+    parts = {(figure, data): published(figure, dataset=data) for figure in (OPEN, PRIVATE) for data in datasets()}
+    words = {OPEN: "exact", PRIVATE: "epsilon 1"}
+    lines = [[series, *(cell(rows, series) for rows in parts.values())] for series in METHODS]
+    return markdown(["method", *(f"{data}, {words[figure]}" for figure, data in parts)], lines)
+
+
+def datasets() -> list[str]:
+    return names(published(OPEN), "dataset")
+
+
+def margins() -> str:
+    """How many times lower Auto's cwECE is than that of the best published method that keeps its accuracy."""
+    lines = []
+    for figure, word in ((OPEN, "exact sums"), (PRIVATE, "epsilon 1, whole clients")):
+        for data in datasets():
+            rows = published(figure, dataset=data)
+            tables = {series: by_network(rows, series) for series in (*FEDERATED, "Auto")}
+            best = {network: _best(tables, network) for network in tables["Auto"]}
+            times = [mean(tables[best[one]][one], "cwece") / mean(tables["Auto"][one], "cwece") for one in best]
+            least = min(zip(times, best, strict=True))
+            who = ", ".join(f"{name} {list(best.values()).count(name)}" for name in dict.fromkeys(best.values()))
+            cells = [f"{data}, {word}", str(len(best)), f"{median(times):.2f}", f"{least[0]:.2f} ({least[1][1]})", who]
+            lines.append(cells)
+    return markdown(["cell", "networks", "median", "least", "best published on so many networks"], lines)
+
+
+def _best(tables: dict[str, dict[tuple[str, str], Rows]], network: tuple[str, str]) -> str:
+    kept = [name for name in FEDERATED if lost(tables[name][network]) <= POINT]
+    return min(kept, key=lambda name: mean(tables[name][network], "cwece"))
+
+
+def weighted() -> str:
+    """Weighted FedBBQ for whole clients at epsilon 1, with 95% intervals over runs."""
+    lines = []
+    for (data, network), own in by_network(published(PRIVATE), "FedBBQ, all weight").items():
+        ratios = column(own, "cwece") / column(own, "base_cwece")
+        losses = 100 * (column(own, "base_accuracy") - column(own, "accuracy"))
+        cells = [
+            f"{values.mean():.2f} [{low:.2f}, {high:.2f}]"
+            for values in (ratios, losses)
+            for low, high in [interval(values)]
+        ]
+        lines.append([f"{data}, {network}", str(len(own)), f"{mean(own, 'base_cwece'):.3f}", *cells])
+    return markdown(["network", "runs", "base cwECE, %", "cwECE / base", "points of accuracy lost"], lines)
+
+
+def averaged() -> str:
+    """What averages of the clients' own temperatures do, without a ridge."""
+    rows = published("averages")
+    parts = []
+    for series in names(rows, "series"):
+        ratios = [mean(own, "cwece") / mean(own, "base_cwece") for own in by_network(rows, series).values()]
+        parts.append(f"{series} {min(ratios):.2f} to {max(ratios):.2f}")
+    return f"cwECE over the base model's, over networks: {', '.join(parts)}."
+
+
+PAGE = {"both tables": both_tables, "margins": margins, "weighted": weighted, "averages": averaged}
