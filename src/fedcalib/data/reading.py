@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from fedcalib.data.columns import ColumnLayout, Columns
-from fedcalib.data.tables import FrameTable, Table, expand, open_table
+from fedcalib.data.frames import FrameTable
+from fedcalib.data.tables import Table, expand, open_table
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.records import Records, clip_logits

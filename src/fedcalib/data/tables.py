@@ -1,4 +1,4 @@
-"""Files and frames as tables: the names of their columns, and their rows in batches."""
+"""Files as tables: the names of their columns, and their rows in batches."""
 
 from __future__ import annotations
 
@@ -153,36 +153,6 @@ class NpzTable(FileTable):
         whole = {name: loaded[home] if k is None else loaded[home][:, k] for name, (home, k) in homes.items()}
         for start in range(0, max(lengths.values(), default=0), BATCH):
             yield {name: pa.array(np.ascontiguousarray(c[start : start + BATCH])) for name, c in whole.items()}
-
-
-@final
-@dataclass(frozen=True)
-class FrameTable(Table):
-    """A pandas, Arrow or Polars frame."""
-
-    frame: Any  # an Arrow table
-
-    @classmethod
-    def of(cls, frame: Any) -> FrameTable:
-        """Wrap anything that Arrow can convert to a table."""
-        import pyarrow as pa
-
-        try:
-            return cls(pa.table(frame))
-        except (TypeError, ValueError, pa.ArrowException) as error:
-            raise InputError(f"Expected a pandas or Arrow frame, found {type(frame).__name__}: {error}") from error
-
-    @property
-    def file(self) -> str:
-        return "the frame"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.frame.column_names)
-
-    def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        for batch in self.frame.select(list(columns)).to_batches(BATCH):
-            yield {name: batch.column(name) for name in columns}
 
 
 def expand(paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:

@@ -23,8 +23,8 @@ from fedcalib import files
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, SECRET_BYTES, Participation
 from fedcalib.data import Columns, Reading, expand, read_checked, read_frame
+from fedcalib.data.frames import FrameTable
 from fedcalib.data.reading import Rejected
-from fedcalib.data.tables import FrameTable
 from fedcalib.errors import BudgetError, InputError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
