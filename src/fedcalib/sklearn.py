@@ -10,13 +10,8 @@ from typing import Any, final
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, needs
 from fedcalib.federation import Federation, held_out_rows
 from fedcalib.loop import run
 from fedcalib.method import Method
@@ -27,6 +22,13 @@ from fedcalib.randomness import SIMULATED, Secure, Simulated
 from fedcalib.records import Records
 from fedcalib.runtimes import InProcess
 from fedcalib.types import Array, Floats, Ints, Words
+
+with needs("use fedcalib.sklearn"):
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+    from sklearn.exceptions import NotFittedError
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
 
 
 @final
