@@ -100,12 +100,15 @@ class Batch:
 
     def _score(self, column: str, percent: bool) -> Floats:
         """A column of scores; a sign such as in '90%' is read where percentages were stated."""
-        array = _plain(self.columns[column])
-        if not _is_text(array):
+        try:
             return self.numbers(column)
-        signed = compute.ends_with(compute.utf8_trim_whitespace(array), "%")
-        if not compute.any(signed).as_py():
-            return self.numbers(column)
+        except InputError:
+            array = _plain(self.columns[column])
+            if not _is_text(array):
+                raise
+            signed = compute.ends_with(compute.utf8_trim_whitespace(array), "%")
+            if not compute.any(signed).as_py():
+                raise
         if not percent:
             row = signed.index(True).as_py()
             raise InputError(
