@@ -11,14 +11,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # torch is optional: tests that need it are skipped where it is absent. TORCH= leaves it out, TORCH=torch takes any build.
 TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
 COMMA := ,
-EXTRAS := sklearn,flower,onnx,fast,demo,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
+EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock reproduce e2e fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
-	$(BIN)/fedcalib demo --out demo-report
+	$(BIN)/fedcalib demo flights --out demo-report
 
 # types are checked beside the tests: alone they would leave all cores but one idle
 test: lint

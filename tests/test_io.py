@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedcalib
-from fedcalib.data import Columns, RejectedRecords, from_frame, read, read_checked
+from fedcalib.data import Columns, ReadingNote, RejectedRecords, from_frame, read, read_checked
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from tests.memory import PRINT_PEAK
@@ -97,10 +97,10 @@ def test_many_files_share_a_site_column(tmp_path: Path) -> None:
 def test_a_matrix_in_npz_is_one_column_a_class(tmp_path: Path) -> None:
     logits = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     np.savez(tmp_path / "m.npz", logits=logits, label=np.arange(30) % 4, other=np.zeros((2, 2, 2)))
-    federation = read(tmp_path / "m.npz", logits="logits")
+    federation = read(tmp_path / "m.npz", logits="logits", one_site=True)
     assert np.array_equal(federation.records.given, logits)
     assert federation.records.given.dtype == np.float32
-    assert same(federation, read(tmp_path / "m.npz"))
+    assert same(federation, read(tmp_path / "m.npz", one_site=True))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -136,11 +136,13 @@ def test_one_record_of_each_unit_is_kept_at_each_site(tmp_path: Path) -> None:
     table = frame(200)
     table["patient"] = [f"p{i % 30}" for i in range(200)]
     path = write(table, tmp_path / "a.csv")
-    federation = read(path, unit="patient", seed=1)
+    with pytest.warns(ReadingNote, match="81 of 200 records were kept: one per 'patient' and site"):
+        federation = read(path, unit="patient", seed=1)
     assert len(federation.records) == len(table.groupby(["site", "patient"]))
     assert federation.records.unit is None
-    assert same(federation, read(path, unit="patient", seed=1))
-    others = [read(path, unit="patient").records.score.sum() for _ in range(4)]
+    columns = Columns(unit="patient")
+    assert same(federation, read_checked(path, columns, seed=1).federation)
+    others = [read_checked(path, columns).federation.records.score.sum() for _ in range(4)]
     assert len(set(others)) > 1, "without a seed the draw must not repeat itself"
 
 
@@ -149,9 +151,9 @@ def test_bad_numbers_are_left_out_and_counted(tmp_path: Path) -> None:
     with pytest.warns(
         RejectedRecords, match=r"4 of 6 records in .*a\.csv .* first in column 'score' of .*a\.csv, row 2"
     ):
-        federation = read(tmp_path / "a.csv")
+        federation = read(tmp_path / "a.csv", max_missing=0.7)
     assert federation.sizes.tolist() == [1, 1]
-    reading = read_checked(tmp_path / "a.csv", Columns())
+    reading = read_checked(tmp_path / "a.csv", Columns(max_missing=0.7))
     assert [(rejected.count, rejected.records) for rejected in reading.rejected] == [(4, 6)]
 
 

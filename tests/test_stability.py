@@ -146,7 +146,7 @@ class TestUnits:
                 writer = csv.writer(file)
                 writer.writerow(["score", "label", "patient"])
                 writer.writerows([[0.25 + 0.5 * k, k, f"p{patient}"] for patient in patients for k in (0, 1)])
-            kept = read_checked(path, Columns(unit="patient"), seed=seed).federation.records
+            kept = read_checked(path, Columns(unit="patient", one_site=True), seed=seed).federation.records
             return np.bincount(kept.labels, minlength=2)
 
         assert counts(range(400)).sum() == 400
@@ -189,11 +189,11 @@ class TestPublicLists:
     def test_the_last_record_of_a_class_does_not_decide_whether_there_is_a_release(self, tmp_path: Path) -> None:
         rows = [(0.1 * (k % 10), 0) for k in range(40)]
         file = self.write(tmp_path / "rare.csv", rows)
-        done = evaluate(file, self.PRIVATE)
+        done = evaluate(file, self.PRIVATE, one_site=True)
         assert done.privacy.epsilon == 1.0
-        assert calibrate(file, fc.FedBin(), self.PRIVATE).privacy.epsilon == 1.0
+        assert calibrate(file, fc.FedBin(), self.PRIVATE, one_site=True).privacy.epsilon == 1.0
         with pytest.raises(InputError, match="two classes"):
-            evaluate(file)
+            evaluate(file, one_site=True)
 
     def test_a_file_without_records_is_a_site(self, tmp_path: Path) -> None:
         full = [(0.1 * (k % 10), k % 2) for k in range(40)]

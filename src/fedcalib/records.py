@@ -17,6 +17,14 @@ MAX_LOGIT: Final = 1e30  # beyond any model's logits; exp(-1e30 / T) is 0 for al
 CHUNK = 1 << 15  # records handled at once: large enough to vectorise, small enough to stay in cache
 
 
+def as_array(values: Any) -> Array:
+    """Values as an array; a tensor of torch is detached and copied to the host, and bfloat16 is widened."""
+    if hasattr(values, "detach"):  # a tensor, known without importing torch
+        values = values.detach().cpu()
+        values = values.float() if "bfloat16" in str(values.dtype) else values
+    return np.asarray(values)
+
+
 def softmax(logits: Floats) -> Floats:
     """Probabilities of logits; each row is shifted by its largest logit, so that nothing overflows."""
     shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
@@ -115,7 +123,7 @@ class Records:
 
     @classmethod
     def of_logits(cls, logits: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
-        """Records whose scores are logits, shape (n, classes).
+        """Records whose scores are logits, shape (n, classes), or log-odds of class 1, shape (n,).
 
         A record with a logit beyond 1e30 is shifted so that its largest logit is 0, and clamped at -1e30. That changes
         no probability at any temperature that is fitted; all other records are kept as they are, bit by bit.
@@ -126,7 +134,10 @@ class Records:
         >>> fc.Records.of_logits([[2.0, 0.0], [0.0, 0.0]], labels=[0, 1]).score.round(2).tolist()
         [0.12, 0.5]
         """
-        given = cls(_matrix(logits, "logits"), _labels(labels), True, _units(unit), _columns(extra)).checked()
+        values = as_array(logits)
+        if values.ndim == 1:
+            values = np.stack([np.zeros_like(values), values], axis=1)
+        given = cls(_matrix(values, "logits"), _labels(labels), True, _units(unit), _columns(extra)).checked()
         return replace(given, given=clip_logits(given.given))
 
     @classmethod
@@ -137,7 +148,7 @@ class Records:
     @classmethod
     def of_scores(cls, scores: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
         """Records of a binary classifier whose score is the probability of class 1, shape (n,)."""
-        column = np.asarray(scores)
+        column = as_array(scores)
         if column.ndim != 1:
             raise InputError(
                 f"Expected one score per record, found an array of shape {column.shape}; pass probabilities instead."
@@ -234,7 +245,7 @@ class Records:
 
 
 def _matrix(values: Any, name: str) -> Floats:
-    matrix = np.asarray(values)
+    matrix = as_array(values)
     if matrix.ndim != 2 or matrix.shape[1] < 2:
         raise InputError(f"Expected {name} of shape (records, classes), found {matrix.shape}.")
     if matrix.dtype not in (np.float32, np.float64):
@@ -243,10 +254,16 @@ def _matrix(values: Any, name: str) -> Floats:
 
 
 def _labels(values: Any) -> Ints:
-    labels = np.asarray(values)
+    labels = as_array(values)
     if labels.ndim != 1:
         raise InputError(f"Expected one label per record, found an array of shape {labels.shape}.")
-    whole = labels.astype(np.int64)
+    try:
+        whole = labels.astype(np.int64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "Expected class numbers as labels, found words; number the classes from 0, or read a frame with fc.read, "
+            "which takes positive= and classes=."
+        ) from error
     if len(labels) and not (whole == labels).all():
         raise InputError("Expected whole numbers as labels, found fractions; number the classes from 0.")
     return whole
@@ -263,7 +280,7 @@ def _units(values: Any) -> Ints | None:
 
 
 def _columns(extra: Mapping[str, Any]) -> dict[str, Array]:
-    return {name: np.asarray(column) for name, column in extra.items()}
+    return {name: as_array(column) for name, column in extra.items()}
 
 
 def _check_finite(name: str, column: Array) -> None:

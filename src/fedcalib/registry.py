@@ -19,7 +19,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal, final
 
-from fedcalib.errors import InputError, WireError
+from fedcalib.errors import InputError, WireError, needs
 
 GROUP: Final = "fedcalib.methods"
 
@@ -63,7 +63,8 @@ class Registered:
 
     def load(self) -> Any:
         """Import it."""
-        module = import_module(self.module, "fedcalib")
+        with needs(f"use {self.name}"):
+            module = import_module(self.module, "fedcalib")
         return module if self.kind == "module" else getattr(module, self.name)
 
     @property

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from fedcalib import load
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.artifacts.steps import Steps
 from tests.cli.conftest import Shell, overconfident
@@ -118,3 +120,46 @@ def test_wrong_outputs_and_calibrators_are_refused(shell: Shell, calibrator: Pat
     assert said.code == 2
     assert "3 classes" in said.err
     assert sorted(path.name for path in home.iterdir()) == ["calibrator.json", "in.csv", "three.json"]
+
+
+def test_class_names_travel_from_the_labels_to_the_calibrated_columns(shell: Shell, home: Path) -> None:
+    rng = np.random.default_rng(0)
+    names = np.array(["rose", "setosa", "virginica"])
+    probs = rng.dirichlet([1, 1, 1], 300)
+    table = pd.DataFrame({f"prob_{name}": probs[:, k] for k, name in enumerate(names)})
+    table["site"], table["label"] = np.arange(300) % 3, names[rng.integers(0, 3, 300)]
+    table.to_csv("in.csv", index=False)
+    flags = ("--method", "fed-bin", "--privacy", "open", "--holdout", "0", "--out", "out")
+    assert shell("calibrate", "in.csv", *flags).code == 0
+    document = json.loads(Path("out/calibrator.json").read_text())
+    assert document["artifact"]["fields"]["class_names"] == list(names)
+    columns = [f"calibrated_{name}" for name in names]
+    assert shell("apply", "out/calibrator.json", "in.csv", "-o", "same.csv").code == 0
+    table[[f"prob_{name}" for name in names[::-1]]].to_csv("turned.csv", index=False)
+    assert shell("apply", "out/calibrator.json", "turned.csv", "-o", "other.csv").code == 0
+    same, other = pd.read_csv("same.csv"), pd.read_csv("other.csv")
+    assert list(same.columns[-3:]) == list(other.columns[-3:]) == columns
+    pd.testing.assert_frame_equal(same[columns], other[columns])
+    np.testing.assert_allclose(same[columns], load("out/calibrator.json")(probs), rtol=1e-9)
+
+
+def test_names_that_the_calibrator_does_not_know_are_refused(shell: Shell, calibrator: Path) -> None:
+    Path("in.csv").write_text("prob_a,prob_b,prob_c\n0.2,0.3,0.5\n")
+    said = shell("apply", calibrator, "in.csv", "-o", "out.csv")
+    assert said.code == 2 and "in the order" not in said.out and "--probs" in said.err
+    Temperature(2.5).with_class_names(("a", "b", "d")).save("named.json")
+    said = shell("apply", "named.json", "in.csv", "-o", "out.csv")
+    assert said.code == 2 and "classes a, b, d" in said.err
+    assert not Path("out.csv").exists()
+
+
+def test_percentages_and_log_odds_are_applied(shell: Shell, calibrator: Path) -> None:
+    Path("percent.csv").write_text("score\n90\n20\n")
+    Path("odds.csv").write_text("z;note\n2,197225;a\n-1,386294;b\n")
+    assert shell("apply", calibrator, "percent.csv", "-o", "a.csv").code == 2
+    assert shell("apply", calibrator, "percent.csv", "-o", "a.csv", "--percent").code == 0
+    said = shell("apply", calibrator, "odds.csv", "-o", "b.csv", "--logits", "z")
+    assert said.code == 0 and "semicolon-separated with decimal comma" in said.err
+    expected = Temperature(2.5)([0.9, 0.2])
+    np.testing.assert_allclose(pd.read_csv("a.csv").calibrated, expected)
+    np.testing.assert_allclose(pd.read_csv("b.csv").calibrated, expected, rtol=1e-6)

@@ -23,7 +23,7 @@ BAD_FILES = {
     "empty": ("", ["bad.csv", "empty"]),
     "header only": ("score,label\n", ["bad.csv", "no rows"]),
     "one class": ("score,label\n0.5,1\n0.6,1\n", ["bad.csv", "'label'", "class 1"]),
-    "unknown site": (GOOD + ",0.5,1\n", ["bad.csv", "'site'", "row 41", "unknown"]),
+    "mostly no site": ("site,score,label\n,0.5,1\n,0.2,0\na,0.5,1\n", ["bad.csv", "'site'", "row 1", "--max-missing"]),
     "ragged": (GOOD + "a,0.5\n", ["bad.csv", "row 41"]),
     "ambiguous": ("score,p_0,p_1,label\n", ["bad.csv", "'score'", "'p_*'"]),
 }
@@ -34,7 +34,7 @@ BAD_FILES = {
 def test_bad_files_are_named(shell: Shell, home: Path, case: str, command: str) -> None:
     content, words = BAD_FILES[case]
     (home / "bad.csv").write_text(content)
-    said = shell(command, "bad.csv", *(OPEN if command == "calibrate" else ()))
+    said = shell(command, "bad.csv", "--one-site", *(OPEN if command == "calibrate" else ()))
     assert said.code == 2
     assert said.out == ""
     assert "Traceback" not in said.err

@@ -124,6 +124,7 @@ def test_windows_are_those_of_the_calendar(shell: Shell, home: Path, by: str) ->
     words = (
         "monitor",
         "dates.parquet",
+        "--one-site",
         "--by",
         by,
         "--from",
@@ -193,7 +194,7 @@ def test_bad_words_are_told(shell: Shell, weeks: Path) -> None:
 
 def test_records_without_a_time_are_left_out(home: Path) -> None:
     pd.DataFrame({"score": [0.1, 0.9, 0.5], "label": [0, 1, 1], "day": [3.0, None, 4.0]}).to_csv("gap.csv", index=False)
-    reading = read_checked("gap.csv", Columns(score="score", time="day"))
+    reading = read_checked("gap.csv", Columns(score="score", time="day", one_site=True))
     assert len(reading.federation.records) == 2
     assert reading.federation.records.extra["time"].tolist() == [3, 4]
     assert "column 'day'" in str(reading.rejected[0])

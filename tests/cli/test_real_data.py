@@ -75,7 +75,7 @@ def test_flights_are_calibrated_under_privacy_in_seconds(shell: Shell, shared: P
 
 @pytest.mark.slow
 def test_the_demo_speaks_json_too(shell: Shell) -> None:
-    said = shell("demo", "--format", "json", "--simulate-seed", "1", "--out", "demo")
+    said = shell("demo", "flights", "--format", "json", "--simulate-seed", "1", "--out", "demo")
     assert said.code == 0, said.err
     assert said.json["schema_version"] == 1
     assert Path("demo/report.html").is_file()

@@ -31,7 +31,7 @@ def test_recalibration_repairs_the_drift(scores: flights.Scored) -> None:
 
 
 def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demo", "--out", str(tmp_path), "--simulate-seed", "0"]) == 0
+    assert run(["demo", "flights", "--out", str(tmp_path), "--simulate-seed", "0"]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "Sixteen airlines, one calibrator, nothing pooled" in page and "simulation" in page.lower()
     assert json.loads((tmp_path / "result.json").read_text())["airlines"][-1] == {"carrier": "OO", "gap": None}

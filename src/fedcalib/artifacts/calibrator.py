@@ -7,16 +7,18 @@ without changing the model's top class, so that accuracy stays what it was.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any, Final, final
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Self, final
 
 import numpy as np
 
 from fedcalib.artifacts.saving import Artifact
 from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError
-from fedcalib.records import Records, log_probs, softmax
+from fedcalib.records import Records, as_array, log_probs, softmax
 from fedcalib.types import Floats, Ints
+from fedcalib.wire import ADDED
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,24 @@ class Calibrator(Artifact):
     array([0.25, 0.75])
     >>> soften([[0.1, 0.9]]).round(2)
     array([[0.25, 0.75]])
+
+    Classes may have names, which are public and travel with the file:
+
+    >>> soften.with_class_names(("no", "yes")).class_names
+    ('no', 'yes')
     """
+
+    class_names: tuple[str, ...] = field(default=(), kw_only=True, repr=False, metadata=ADDED)  # empty: none are known
+
+    def with_class_names(self, names: Sequence[str]) -> Self:
+        """The same calibrator, with names of its classes in order.
+
+        Parameters
+        ----------
+        names
+            One name per class, which are public; none leaves the calibrator as it is.
+        """
+        return replace(self, class_names=tuple(names)) if names else self
 
     @abstractmethod
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
@@ -59,7 +78,7 @@ class Calibrator(Artifact):
         InputError
             If values lie outside [0, 1], or the shape is another.
         """
-        values = np.asarray(probs, dtype=np.float64)
+        values = as_array(probs).astype(np.float64)
         if values.size and not (values.min() >= 0 and values.max() <= 1):
             raise InputError("Expected probabilities between 0 and 1, found others; use from_logits for logits.")
         if values.ndim == 1:
@@ -70,8 +89,10 @@ class Calibrator(Artifact):
         return self.calibrate(values, log_probs(values))
 
     def from_logits(self, logits: Any) -> Floats:
-        """Calibrated probabilities from finite logits, both of shape (n, classes)."""
-        values = np.asarray(logits, dtype=np.float64)
+        """Calibrated probabilities of finite logits, both of shape (n, classes); or of class 1 of log-odds, (n,)."""
+        values = as_array(logits).astype(np.float64)
+        if values.ndim == 1:
+            return self.from_logits(np.stack([np.zeros_like(values), values], axis=1))[:, 1]
         if values.ndim != 2 or not np.isfinite(values).all():
             raise InputError(f"Expected finite logits of shape (n, classes), found shape {values.shape}.")
         return self.calibrate(softmax(values), values)
@@ -86,7 +107,7 @@ class Calibrator(Artifact):
 
     def fitted_bins(self) -> tuple[int, int]:
         """Number of bins that were fitted to exact counts, and of those with 1 to 10 records of a label."""
-        values = [getattr(self, field.name) for field in fields(self)]
+        values = [getattr(self, one.name) for one in fields(self)]
         inside = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
         found = [one.fitted_bins() for one in inside if isinstance(one, Calibrator)]
         return sum(bins for bins, _ in found), sum(small for _, small in found)

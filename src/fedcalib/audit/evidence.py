@@ -20,7 +20,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, needs
 from fedcalib.numeric import bisected
 from fedcalib.types import Array, Floats, Ints
 
@@ -277,7 +277,8 @@ def _deltas(rate: float, steps: int, index: int) -> Floats:
 
 
 def _composed(multiplier: float, rate: float, steps: int) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution
+    with needs("audit rounds that sample clients"):
+        from dp_accounting.pld import privacy_loss_distribution
 
     once = privacy_loss_distribution.from_gaussian_mechanism(
         multiplier, sampling_prob=rate, value_discretization_interval=_GRID

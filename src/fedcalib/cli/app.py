@@ -1,6 +1,6 @@
 """`fedcalib methods`: what can be chosen.
 
-`fedcalib demo`: the whole story on real flights.
+`fedcalib demo`: the whole story on real patients, or on real flights.
 
 Flags that stand in a file: `fedcalib.toml` here, or the one that --config names.
 
@@ -10,20 +10,23 @@ The commands put together, and the one place where errors become messages and ex
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tomllib
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from enum import StrEnum
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final
 
 import click
 import typer
-from typer import Option
+from typer import Argument, Option
 
+from fedcalib import files
 from fedcalib.cli import ledger, options
 from fedcalib.cli import voice as exits
 from fedcalib.cli.apply import apply
@@ -40,8 +43,9 @@ from fedcalib.cli.site import app as site
 from fedcalib.cli.submit import simulate, submit
 from fedcalib.cli.train import train
 from fedcalib.cli.voice import Voice
-from fedcalib.errors import FedcalibError, InputError
+from fedcalib.errors import FedcalibError, InputError, needs
 from fedcalib.registry import Registered, choices
+from fedcalib.workflows import documents
 from fedcalib.workflows.documents import SCHEMA_VERSION, TextTable
 
 
@@ -69,24 +73,63 @@ def _row(entry: Registered) -> tuple[str, ...]:
     return entry.word, entry.summary, ", ".join(known)
 
 
+class Story(StrEnum):
+    """What a demonstration is about."""
+
+    HEARTS = "hearts"
+    FLIGHTS = "flights"
+
+
 def demo(
+    story: Annotated[
+        Story,
+        Argument(help="hearts: four hospitals, in the core install. flights: sixteen airlines; needs the extra demo."),
+    ] = Story.HEARTS,
     *,
     out: Annotated[Path, Option(help="Directory of the report.")] = Path("fedcalib-demo"),
-    epsilon: Annotated[float, Option(help="Epsilon of the run with differential privacy.")] = 1.0,
+    epsilon: Annotated[
+        float | None,
+        Option(
+            help="Epsilon of differential privacy; hearts has none without it, and flights takes 1.", show_default=False
+        ),
+    ] = None,
     simulate: options.SimulateSeed = None,
     seed: options.OldSeed = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Recalibrate flight delays across sixteen airlines, and write a report."""
+    """Recalibrate a classifier across four hospitals or sixteen airlines, and write a report."""
+    seeded = [] if simulate is None else ["--simulate-seed", str(simulate)]
+    voice = Voice(format_ is options.Format.JSON)
+    if story is Story.FLIGHTS:
+        _flights(voice, out, ["--out", str(out), "--epsilon", str(epsilon or 1.0), *seeded])
+    else:
+        private = ["secagg"] if epsilon is None else ["distributed", "--epsilon", str(epsilon)]
+        _hearts(voice, out, ["--privacy", *private, "--out", str(out), *seeded])
+
+
+def _hearts(voice: Voice, out: Path, words: list[str]) -> None:
+    """Run the command that a user would type, and show it."""
+    from fedcalib.datasets import HEART_DISEASE
+
+    file = out / HEART_DISEASE.name
+    documents.check_folder(out, (file.name,))
+    files.write(file, HEART_DISEASE.read_bytes())
+    columns = ["--site", "hospital", "--label", "disease", "--score", "risk"]
+    command = ["calibrate", str(file), *columns, "--method", "platt-scaling", *words, "--split-seed", "0"]
+    voice.note(f"{_HEARTS}\n\n  fedcalib {shlex.join(command)}\n")
+    code = run([*command, "--format", "json" if voice.as_json else "text"])
+    if code != exits.FINE:
+        raise typer.Exit(code)
+    voice.note(f"The report is in {out / 'report.html'}; open it in a browser.")
+
+
+def _flights(voice: Voice, out: Path, words: list[str]) -> None:
     from runpy import run_path
 
     from fedcalib.deploy.commands import bundled
 
-    seeded = [] if simulate is None else ["--simulate-seed", str(simulate)]
-    words = ["--out", str(out), "--epsilon", str(epsilon), *seeded]
-    voice = Voice(format_ is options.Format.JSON)
     with redirect_stdout(sys.stderr if voice.as_json else sys.stdout):
         run_path(str(bundled("examples/flights_demo")), run_name="flights_demo")["main"](words)
     if voice.as_json:
@@ -151,6 +194,10 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
+_HEARTS = (
+    "Four hospitals, 920 patients, and a model of heart disease that was trained in Cleveland. They recalibrate it "
+    "together, and nobody sees the records or sums of a single hospital:"
+)
 _INTERRUPTED = "Interrupted. Run the same command again to go on where it stopped."
 
 
@@ -182,7 +229,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         group = build()
         told.update(defaults(argv, {name: _flags(command) for name, command in group.commands.items()}))
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), needs("run this command"):
             if "--debug" not in argv:
                 warnings.simplefilter("ignore")  # what a user has to know is said in words of our own
             code = group.main(list(argv), prog_name="fedcalib", standalone_mode=False, default_map=told)

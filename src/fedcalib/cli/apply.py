@@ -22,13 +22,15 @@ def apply(
     score: options.Score = None,
     logits: options.Logits = None,
     probs: options.Probs = None,
+    percent: options.Percent = False,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
     """Calibrate the scores of a file; its columns are kept and the calibrated probabilities added."""
     voice = Voice(format_ is options.Format.JSON)
-    done = calibrated(load_calibrator(calibrator), file, out, score=score, logits=logits, probs=probs, notices=voice)
+    told = {"score": score, "logits": logits, "probs": probs}
+    done = calibrated(load_calibrator(calibrator), file, out, **told, percent=percent, notices=voice)
     document = {"records": done.records, "classes": done.classes, "file": str(out), "warnings": list(done.warnings)}
     facts = {name: document[name] for name in ("records", "file")}
     voice.result(document, [documents.facts_table("", facts)], done.warnings)

@@ -48,19 +48,31 @@ class Format(StrEnum):
 
 
 Files = Annotated[
-    list[str], Argument(help="CSV, Parquet or NPZ files: one with a site column, or one per site.", show_default=False)
+    list[str],
+    Argument(help="CSV, Parquet, NPZ or Excel files: one with a site column, or one per site.", show_default=False),
 ]
-Label = Annotated[str, _data(help="Column of the true classes, numbered from 0.")]
+Label = Annotated[str, _data(help="Column of the true classes: numbers from 0, or words (--positive, --classes).")]
 Site = Annotated[
     str | None, _data(help="Column of the sites. Without it: the column 'site', or else each file is a site.")
+]
+OneSite = Annotated[bool, _data("--one-site", help="Take a single file without a site column as one site.")]
+Positive = Annotated[str | None, _data(help="Label of class 1, such as 'yes', where the column holds one other label.")]
+Classes = Annotated[str | None, _data(help="All labels in the order of the classes, with commas in between.")]
+Percent = Annotated[bool, _data("--percent", help="Probabilities are percentages from 0 to 100.")]
+MaxMissing = Annotated[
+    float,
+    _data(
+        help="Stop if more than this share of a file's records would be left out because a number is missing. "
+        "With --epsilon it stops nothing, because the records must not decide whether there is a release."
+    ),
 ]
 Sites = Annotated[
     str | None,
     _data(help="All sites that the column may name, with commas in between; they are public, even without records."),
 ]
 Score = Annotated[str | None, _data(help="Column of a binary classifier's probability of class 1.")]
-Logits = Annotated[str | None, _data(help="Columns of logits, such as 'logit_*'.")]
-Probs = Annotated[str | None, _data(help="Columns of probabilities, such as 'p_*'.")]
+Logits = Annotated[str | None, _data(help="Columns of logits, such as 'logit_*', or one of the log-odds of class 1.")]
+Probs = Annotated[str | None, _data(help="Columns of probabilities, such as 'p_*' or, by class name, 'prob_*'.")]
 Unit = Annotated[str | None, _data(help="Column of patients or users: one record of each at each site is kept.")]
 
 Model = Annotated[
@@ -133,6 +145,10 @@ Debug = Annotated[bool, _general("--debug", help="Show the traceback of an error
 _STATE = Path("~/.local/state/fedcalib")
 
 
+_COLUMNS = ("score", "logits", "probs", "label", "site", "unit")
+_MEANINGS = ("one_site", "positive", "classes", "percent", "max_missing")
+
+
 @final
 @dataclass(frozen=True)
 class Shared:
@@ -145,6 +161,11 @@ class Shared:
     probs: Probs = None
     unit: Unit = None
     sites: Sites = None
+    one_site: OneSite = False
+    positive: Positive = None
+    classes: Classes = None
+    percent: Percent = False
+    max_missing: MaxMissing = 0.5
     split_seed: SplitSeed = None
     seed: OldSeed = None
     ledger: LedgerFile = None
@@ -161,7 +182,7 @@ class Shared:
 
     def data(self, files: Sequence[str], time: str | None = None) -> Data:
         """The records in these files."""
-        columns = {name: getattr(self, name) for name in ("score", "logits", "probs", "label", "site", "unit")}
+        columns = {name: getattr(self, name) for name in (*_COLUMNS, *_MEANINGS)}
         sites = None if self.sites is None else tuple(name.strip() for name in self.sites.split(","))
         return Data.of(list(files), Columns(**columns, time=time, sites=sites))
 

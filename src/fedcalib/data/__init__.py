@@ -1,4 +1,4 @@
-"""Scored, labelled records from CSV, Parquet and NPZ files or from frames, checked on the way in.
+"""Scored, labelled records from CSV, Parquet, NPZ and Excel files or from frames, checked on the way in.
 
 `read` and `from_frame` return a `Federation`. Rows are counted from 1 in every message, without the header of a CSV
 file. `fedcalib.data.partition` deals one data set out to simulated clients.
@@ -7,8 +7,8 @@ file. `fedcalib.data.partition` deals one data set out to simulated clients.
 from __future__ import annotations
 
 from fedcalib.data.columns import ColumnLayout, Columns
-from fedcalib.data.reading import Reading, RejectedRecords, from_frame, read, read_checked, read_frame
+from fedcalib.data.reading import Reading, ReadingNote, RejectedRecords, from_frame, read, read_checked
 from fedcalib.data.tables import Table, expand, open_table
 
-__all__ = ["ColumnLayout", "Columns", "Reading", "RejectedRecords", "Table"]
-__all__ += ["expand", "from_frame", "open_table", "read", "read_checked", "read_frame"]
+__all__ = ["ColumnLayout", "Columns", "Reading", "ReadingNote", "RejectedRecords", "Table"]
+__all__ += ["expand", "from_frame", "open_table", "read", "read_checked"]

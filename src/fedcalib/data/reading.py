@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from fedcalib.data.columns import ColumnLayout, Columns
-from fedcalib.data.tables import FrameTable, Table, expand, open_table
+from fedcalib.data.columns import ColumnLayout, Columns, listing
+from fedcalib.data.frames import tables_of
+from fedcalib.data.tables import Table
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.records import Records, clip_logits
@@ -26,7 +27,11 @@ Watch = Callable[[int], None]  # called with the number of rows read so far
 
 
 class RejectedRecords(UserWarning):
-    """Some records were left out, because a score, a label or a date was missing, NaN or infinite."""
+    """Some records were left out, because a score, a label, a date or a site was missing, NaN or infinite."""
+
+
+class ReadingNote(UserWarning):
+    """How a file was read, where that had to be found out, or what was noticed about people in it."""
 
 
 @final
@@ -41,8 +46,8 @@ class Rejected:
 
     def __str__(self) -> str:
         return (
-            f"{self.count} of {self.records} records in {self.file} were left out because a number is missing, NaN or "
-            f"infinite, first in {self.first}."
+            f"{self.count} of {self.records} records in {self.file} were left out because a number, a label or a site "
+            f"is missing, NaN or infinite, first in {self.first}."
         )
 
 
@@ -57,14 +62,22 @@ class Reading:
         The records that were read, by site.
     rejected
         One entry per file from which records were left out: file, count, records and the first cell that was bad.
+    class_names
+        The names of the classes in order, which are public: those stated, or those of the score columns. Empty where
+        they have none.
+    notes
+        How files were read where that had to be found out, and what was noticed about units. They may hold counts of
+        records, and are for whoever holds the records.
     """
 
     federation: Federation
     rejected: tuple[Rejected, ...]
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read(
-    paths: str | Path | Iterable[str | Path],
+    data: Any,
     *,
     site: str | None = None,
     label: str = "label",
@@ -73,22 +86,26 @@ def read(
     logits: str | Sequence[str] | None = None,
     probs: str | Sequence[str] | None = None,
     seed: int | None = None,
+    **meaning: Any,
 ) -> Federation:
-    r"""Read scored, labelled records from CSV, Parquet and NPZ files.
+    r"""Read scored, labelled records from files, frames or arrays.
 
-    State `score`, `logits` or `probs` unless the files hold the usual names of exactly one of them: 'score',
+    State `score`, `logits` or `probs` unless the data holds the usual names of exactly one of them: 'score',
     'logit_0', 'logit_1', ... or 'p_0', 'p_1', ... Records that hold NaN or infinity are left out, with a
-    `RejectedRecords` warning that counts them.
+    `RejectedRecords` warning that counts them. Separator, decimal sign and encoding of CSV files are found in the file,
+    and a `ReadingNote` warning says so where they are unusual.
 
     Parameters
     ----------
-    paths
-        One path or pattern such as 'scores/*.csv', or several.
+    data
+        Paths or patterns such as 'scores/*.csv' of CSV, Parquet, NPZ or Excel files; a pandas, Polars or Arrow frame or
+        a DuckDB relation; a dict of columns (lists, NumPy arrays, torch tensors; a matrix `logits` stands for the
+        columns 'logits_0', 'logits_1', ...); or a list, or a dict by site, of any of these.
     site
         The column that names the site; a column called 'site' is found by itself. Without one, each file is a site
-        named after it.
+        named after it, and a single file needs `one_site`.
     label
-        The column of class numbers, from 0.
+        The column of true classes: numbers from 0, booleans, or words (see `positive` and `classes`).
     unit
         The column that identifies the privacy unit, such as a patient's number. One record per unit and site is kept,
         drawn at random.
@@ -96,9 +113,11 @@ def read(
         The column with the probability of class 1, for two classes.
     logits, probs
         The columns of logits or probabilities: a pattern such as 'logit_*', whose star stands for the class number
-        from 0, or the names in order.
+        from 0 or the class's name, or the names in order. A single column of logits holds the log-odds of class 1.
     seed
         The seed by which records of a unit are drawn, where a simulation must be repeatable.
+    **meaning
+        Further fields of `fc.data.Columns`: `positive`, `classes`, `percent`, `one_site`, `max_missing`, `sites`.
 
     Returns
     -------
@@ -119,20 +138,32 @@ def read(
     >>> federation = fc.read(["north.csv", "south.csv"], label="died", score="risk")
     >>> [federation.name(0), federation.name(1)], federation.sizes.tolist()
     (['north', 'south'], [3, 2])
+
+    Labels that are words, in a frame:
+
+    >>> frame = {"site": ["north", "north", "south"], "died": ["yes", "no", "no"], "risk": [0.9, 0.2, 0.4]}
+    >>> fc.read(frame, label="died", score="risk", positive="yes").records.labels.tolist()
+    [1, 0, 0]
     """
-    columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit)
-    return _warned(read_checked(paths, columns, seed=seed))
+    unknown = sorted(set(meaning) - _MEANINGS)
+    if unknown:
+        raise InputError(f"Expected {', '.join(sorted(_MEANINGS))} besides columns, found {', '.join(unknown)}.")
+    columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit, **meaning)
+    return _warned(read_checked(data, columns, seed=seed))
+
+
+_MEANINGS: Final = {"positive", "classes", "percent", "one_site", "max_missing", "sites"}
 
 
 def from_frame(
     frame: Any, *, site: str = "site", label: str = "label", unit: str | None = None, **scores: str | Sequence[str]
 ) -> Federation:
-    """Take scored, labelled records from a pandas, Polars or Arrow frame.
+    """Take scored, labelled records from a frame, as `read` does, with a site column.
 
     Parameters
     ----------
     frame
-        Anything that Arrow can convert to a table.
+        Anything that `read` takes.
     site, label, unit
         Column names, as for `read`.
     **scores
@@ -161,11 +192,11 @@ def from_frame(
         raise InputError(f"Expected score, logits or probs, found {', '.join(unknown)}.")
     stated: dict[str, Any] = dict(scores)
     columns = Columns(label=label, site=site, unit=unit, **stated)
-    return _warned(read_frame(frame, columns))
+    return _warned(read_checked(frame, columns))
 
 
 def read_checked(
-    paths: str | Path | Iterable[str | Path],
+    data: Any,
     columns: Columns,
     *,
     seed: int | bytes | None = None,
@@ -176,8 +207,8 @@ def read_checked(
 
     Parameters
     ----------
-    paths
-        One path or pattern such as 'scores/*.csv', or several.
+    data
+        As for `read`.
     columns
         Which columns hold what.
     seed
@@ -203,41 +234,30 @@ def read_checked(
     >>> from pathlib import Path
     >>> import fedcalib as fc
     >>> _ = Path("north.csv").write_text("label,score\n1,0.9\n0,nan\n0,0.1\n")
-    >>> reading = fc.data.read_checked("north.csv", fc.data.Columns())
+    >>> reading = fc.data.read_checked("north.csv", fc.data.Columns(one_site=True))
     >>> reading.federation.sizes.tolist(), reading.rejected[0].count
     ([2], 1)
     """
-    files = expand(paths)
-    tables = [(open_table(path), path.name.split(".")[0]) for path in files]
-    return _gather(tables, columns, seed, watch, private=private)
+    return read_tables(tables_of(data), columns, seed=seed, watch=watch, private=private)
 
 
-def read_frame(
-    frame: Any,
+def _warned(reading: Reading) -> Federation:
+    for rejected in reading.rejected:
+        warnings.warn(RejectedRecords(str(rejected)), stacklevel=3)
+    for note in reading.notes:
+        warnings.warn(ReadingNote(note), stacklevel=3)
+    return reading.federation
+
+
+def read_tables(
+    tables: Sequence[tuple[Table, str]],
     columns: Columns,
     *,
     seed: int | bytes | None = None,
     watch: Watch | None = None,
     private: bool = False,
 ) -> Reading:
-    """Take a frame as `from_frame` does, and say what was left out instead of warning."""
-    return _gather([(FrameTable.of(frame), "")], columns, seed, watch, private=private)
-
-
-def _warned(reading: Reading) -> Federation:
-    for rejected in reading.rejected:
-        warnings.warn(RejectedRecords(str(rejected)), stacklevel=3)
-    return reading.federation
-
-
-def _gather(
-    tables: Sequence[tuple[Table, str]],
-    columns: Columns,
-    seed: int | bytes | None,
-    watch: Watch | None,
-    *,
-    private: bool,
-) -> Reading:
+    """Read tables that `frames.tables_of` has found, as `read_checked` does."""
     layouts = _matching(tables, columns)
     collected = _Collected.of(columns.sites)
     rejected = []
@@ -245,19 +265,46 @@ def _gather(
         count, kept, first = _read_table(table, layout, stem, collected, watch)
         if not private:
             _check_some(table, count, kept, first)
-        rejected += [Rejected(table.file, count - kept, count, first)] if kept < count else []
+        if kept < count:
+            rejected.append(Rejected(table.file, count - kept, count, first))
+            _check_missing(rejected[-1], columns.max_missing, private)
     federation = collected.federation(layouts[0])
     if not private:
         _check_labels(federation, tables, layouts[0])
+    notes = [*(table.note for table, _ in tables if table.note), *collected.noticed(layouts[0], private)]
     if columns.unit is not None:
         federation = federation.one_per_unit(secrets.token_bytes(32) if seed is None else seed)
-    return Reading(collected.timed(federation, columns.time), tuple(rejected))
+        notes += _kept_note(columns.unit, collected.kept, len(federation.records), private)
+    federation = collected.timed(federation, columns.time)
+    return Reading(federation, tuple(rejected), layouts[0].class_names, tuple(notes))
+
+
+def _as_unit(layout: ColumnLayout) -> str:
+    return f"state unit='{layout.person}' (--unit {layout.person})"
+
+
+def _kept_note(unit: str, before: int, after: int, private: bool) -> list[str]:
+    """How many records were kept; under an epsilon the note tells nothing about the records."""
+    if private:
+        return [f"One record per '{unit}' and site was kept, drawn at random."]
+    return [f"{after:,} of {before:,} records were kept: one per '{unit}' and site, drawn at random."]
+
+
+def _check_missing(rejected: Rejected, most: float, private: bool) -> None:
+    """Stop where too much would be left out, unless an epsilon forbids that this decides about a release."""
+    if rejected.count > most * rejected.records and not private:
+        raise InputError(
+            f"Expected to leave out at most {most:.0%} of the records, found that {rejected} Repair the file, or allow "
+            "more with max_missing (--max-missing)."
+        )
 
 
 def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[ColumnLayout]:
     """Find the columns of every file before any is read, and refuse files that do not fit together."""
+    first, file = columns.layout(tables[0][0].names, tables[0][0].file), tables[0][0].file
+    if first.class_names:  # other files may have the same columns in another order
+        columns = replace(columns, classes=first.class_names)
     layouts = [columns.layout(table.names, table.file) for table, _ in tables]
-    first, file = layouts[0], tables[0][0].file
     for layout, (table, _) in zip(layouts, tables, strict=True):
         if (layout.classes, layout.are_logits) != (first.classes, first.are_logits):
             raise InputError(
@@ -268,13 +315,25 @@ def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[Col
             raise InputError(
                 f"Expected a site column in all files or in none, found one in only one of {file} and {table.file}."
             )
+    if first.site is None:
+        _check_sites(tables, columns)
+    return layouts
+
+
+def _check_sites(tables: Sequence[tuple[Table, str]], columns: Columns) -> None:
+    """Refuse tables without a site column that are not one per site."""
+    if len(tables) == 1 and not columns.one_site:
+        table = tables[0][0]
+        raise InputError(
+            f"Expected a site column in {table.file}, or one file per site, found neither in {listing(table.names)}; "
+            "name the column with site (--site), or state one_site=True (--one-site) if all records are of one site."
+        )
     stems = [stem for _, stem in tables]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None) if len(set(stems)) < len(stems) else None
-    if first.site is None and twice is not None:
+    if twice is not None:
         raise InputError(
             f"Expected files with different names, one per site, found '{twice}' twice; add a site column."
         )
-    return layouts
 
 
 def wording(scores: ColumnLayout | Records) -> str:
@@ -295,7 +354,10 @@ class _Collected:
     dated: set[bool] = field(default_factory=set)  # whether days are dates
     sites: dict[str, int] = field(default_factory=dict)
     listed: bool = False  # whether there are no other sites
+    people: list[Any] = field(default_factory=list)  # Arrow arrays of text, where a column seems to name people
+    others: dict[str, str] = field(default_factory=dict)  # labels besides the positive one, and the file of each
     rows: int = 0
+    kept: int = 0
 
     @classmethod
     def of(cls, sites: Sequence[str] | None) -> _Collected:
@@ -304,16 +366,44 @@ class _Collected:
         return cls(sites=places, listed=sites is not None)
 
     def number(self, batch: Batch, column: str) -> Ints:
-        """Number sites in the order of the list, or in which they first appear."""
-        words = batch.words(column, "site")
+        """Number sites in the order of the list, or in which they first appear; -1 where the site is missing."""
+        words = batch.names(column)
         encoded = words.dictionary_encode()
         names = encoded.dictionary.to_pylist()
         if self.listed and (others := [name for name in names if name not in self.sites]):
             place = batch.place(column, words.index(others[0]).as_py())
             raise InputError(f"Expected a site of the list in {place}, found '{others[0]}'; add it to the list.")
         codes = [self.sites.setdefault(name, len(self.sites)) for name in names]
-        numbers: Ints = np.array(codes, dtype=np.int64)[encoded.indices.to_numpy()]
+        numbers: Ints = np.array([*codes, -1], dtype=np.int64)[encoded.indices.fill_null(-1).to_numpy()]
         return numbers
+
+    def hear(self, batch: Batch, layout: ColumnLayout) -> None:
+        """Note which labels there are besides the positive one; there may be one."""
+        self.others.update((word, batch.file) for word in batch.other_labels(layout))
+        if len(self.others) > 1:
+            raise InputError(
+                f"Expected one label besides '{layout.positive}' in column '{layout.label}' of {batch.file}, found "
+                f"{', '.join(repr(word[:40]) for word in [*self.others][:4])}; state both labels in order with classes "
+                "(--classes)."
+            )
+
+    def noticed(self, layout: ColumnLayout, private: bool) -> list[str]:
+        """What is said about people who seem to have several records, though no unit was stated."""
+        if layout.person is None:
+            return []
+        if private:  # the name of the column is public, what it holds is not
+            return [f"There is a column '{layout.person}'. If a person may have several records, {_as_unit(layout)}."]
+        import pyarrow as pa
+        from pyarrow import compute
+
+        people = pa.chunked_array(self.people, pa.string())
+        named, different = len(people) - people.null_count, compute.count_distinct(people).as_py()
+        if different == named:
+            return []
+        return [
+            f"{named:,} records hold {different:,} different values of '{layout.person}'. If a person must count once, "
+            f"{_as_unit(layout)}."
+        ]
 
     def federation(self, layout: ColumnLayout) -> Federation:
         """Join the batches, with sites in the order of their names."""
@@ -364,7 +454,7 @@ def _read_table(
     if layout.site is None:
         collected.sites.setdefault(stem, len(collected.sites))
     for columns in table.batches(layout.needed):
-        batch = Batch(table.file, rows, columns)
+        batch = Batch(table.file, rows, columns, table.decimal)
         good = _add(batch, layout, stem, collected)
         if not first and not good.all():
             first = batch.bad_cell(layout, int((~good).argmax()))
@@ -388,23 +478,30 @@ def _check_some(table: Table, rows: int, kept: int, first: str) -> None:
 def _add(batch: Batch, layout: ColumnLayout, stem: str, collected: _Collected) -> Bools:
     """Add the good rows of a batch; returns which they are."""
     given, finite = batch.scores(layout)
-    labels, known = batch.labels(str(layout.label), layout.classes)
+    labels, known = batch.labels(layout)
     good: Bools = finite & known
+    if layout.positive is not None:
+        collected.hear(batch, layout)
+    if layout.site is None:
+        owner = np.full(len(good), collected.sites[stem], dtype=np.int64)
+    else:
+        owner = collected.number(batch, layout.site)
+        good &= owner >= 0
     if layout.time is not None:
         days, known, dated = batch.days(layout.time)
         good &= known
         collected.days.append(days[good])
         if known.any():
             collected.dated.add(dated)
-    if layout.site is None:
-        owner = np.full(len(good), collected.sites[stem], dtype=np.int64)
-    else:
-        owner = collected.number(batch, layout.site)
     pieces = (given, labels, owner) if good.all() else (given[good], labels[good], owner[good])
     for pile, piece in zip((collected.given, collected.labels, collected.owner), pieces, strict=True):
         pile.append(piece)
     if layout.unit is not None:
         collected.units.append(batch.words(layout.unit, "unit").filter(good))
+    if layout.person is not None:
+        with suppress(InputError):  # nobody asked for this column, so it may hold anything
+            collected.people.append(batch.names(layout.person).filter(good))
+    collected.kept += int(good.sum())
     return good
 
 
@@ -423,11 +520,17 @@ def _joined(pieces: list[Array]) -> Array:
     return whole
 
 
+def _class_words(layout: ColumnLayout, number: int) -> str:
+    if layout.positive is not None:
+        return f"'{layout.positive}'" if number else f"labels other than '{layout.positive}'"
+    return f"class '{layout.class_names[number]}'" if layout.class_names else f"class {number}"
+
+
 def _check_labels(federation: Federation, tables: Sequence[tuple[Table, str]], layout: ColumnLayout) -> None:
     labels = federation.records.labels
     if labels.min() == labels.max():
         others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise InputError(
             f"Expected at least two classes in column '{layout.label}' of {tables[0][0].file}{others}, "
-            f"found class {labels[0]} only; calibration needs two."
+            f"found {_class_words(layout, int(labels[0]))} only; calibration needs two."
         )

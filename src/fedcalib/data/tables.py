@@ -1,8 +1,9 @@
-"""Files and frames as tables: the names of their columns, and their rows in batches."""
+"""Files as tables: the names of their columns, and their rows in batches."""
 
 from __future__ import annotations
 
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,12 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.errors import InputError
+from fedcalib.data.dialects import Dialect
+from fedcalib.errors import InputError, needs
 
 BATCH = 1 << 16  # rows at a time
 _BLOCK = 1 << 23  # bytes of text at a time
-_KINDS = ".csv, .csv.gz, .tsv, .parquet or .npz"
+_KINDS = ".csv, .csv.gz, .tsv, .parquet, .npz or .xlsx"
 
 
 class Table(ABC):
@@ -33,6 +35,16 @@ class Table(ABC):
     @abstractmethod
     def names(self) -> tuple[str, ...]:
         """The names of the columns, in order."""
+
+    @property
+    def decimal(self) -> str:
+        """The decimal sign of numbers that are text."""
+        return "."
+
+    @property
+    def note(self) -> str:
+        """What is unusual about the way this table is written; empty if nothing is."""
+        return ""
 
     @abstractmethod
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -55,15 +67,35 @@ class FileTable(Table, ABC):
 class CsvTable(FileTable):
     """A file of separated text. Every cell stays text here, so that nothing is lost or guessed."""
 
-    separator: str
+    usual: str = ","  # the separator that the name of the file suggests
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """How the file is written."""
+        with _explained(self.path, "CSV"):
+            return Dialect.of(self.path, self.usual)
+
+    @property
+    def decimal(self) -> str:
+        return self.dialect.decimal
+
+    @property
+    def note(self) -> str:
+        words = self.dialect.wording(self.usual)
+        return f"{self.path} was read {words}." if words else ""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self._header)
+
+    @cached_property
+    def _header(self) -> tuple[str, ...]:
         with self._reader(None) as reader:
             return tuple(reader.schema.names)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        with self._reader(columns) as reader:
+        written = dict(zip(self.names, self._header, strict=True))  # names may be padded
+        with self._reader([written[name] for name in columns]) as reader:
             for batch in reader:
                 yield dict(zip(columns, batch.columns, strict=True))
 
@@ -79,7 +111,7 @@ class CsvTable(FileTable):
             row = ragged[0]
             raise InputError(
                 f"Expected {row.expected_columns} cells per row in {self.path}, as in its header, "
-                f"found {row.actual_columns} in row {row.number - 1}; repair the file."
+                f"found {row.actual_columns} in row {row.number - 1 - self.dialect.skipped}; repair the file."
             ) from error
 
     def _open(self, columns: Sequence[str] | None, ragged: list[Any]) -> Any:
@@ -91,12 +123,19 @@ class CsvTable(FileTable):
             return "error"
 
         types = {} if columns is None else dict.fromkeys(columns, pa.string())
-        reading = csv.ReadOptions(block_size=_BLOCK, use_threads=False)  # threads would lose row numbers
-        parsing = csv.ParseOptions(delimiter=self.separator, invalid_row_handler=note)
+        dialect = self.dialect
+        reading = csv.ReadOptions(
+            block_size=_BLOCK,
+            use_threads=False,  # threads would lose row numbers
+            skip_rows=dialect.skipped,
+            encoding="utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding,
+        )
+        parsing = csv.ParseOptions(delimiter=dialect.separator, invalid_row_handler=note)
         text = csv.ConvertOptions(
             column_types=types, include_columns=columns, strings_can_be_null=False, null_values=[]
         )
-        return csv.open_csv(self.path, reading, parsing, text)
+        source = pa.input_stream(str(self.path), compression="gzip" if dialect.compressed else None)
+        return csv.open_csv(source, reading, parsing, text)
 
 
 @final
@@ -157,32 +196,44 @@ class NpzTable(FileTable):
 
 @final
 @dataclass(frozen=True)
-class FrameTable(Table):
-    """A pandas, Arrow or Polars frame."""
-
-    frame: Any  # an Arrow table
-
-    @classmethod
-    def of(cls, frame: Any) -> FrameTable:
-        """Wrap anything that Arrow can convert to a table."""
-        import pyarrow as pa
-
-        try:
-            return cls(pa.table(frame))
-        except (TypeError, ValueError, pa.ArrowException) as error:
-            raise InputError(f"Expected a pandas or Arrow frame, found {type(frame).__name__}: {error}") from error
-
-    @property
-    def file(self) -> str:
-        return "the frame"
+class ExcelTable(FileTable):
+    """The first sheet of a workbook; needs the extra `excel`."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.frame.column_names)
+        return tuple(name for name, _ in self._columns)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        for batch in self.frame.select(list(columns)).to_batches(BATCH):
-            yield {name: batch.column(name) for name in columns}
+        arrays = dict(self._columns)
+        for start in range(0, len(arrays[columns[0]]), BATCH):
+            yield {name: arrays[name].slice(start, BATCH) for name in columns}
+
+    @cached_property
+    def _columns(self) -> list[tuple[str, Any]]:
+        """Names and values of the columns, below the first row that holds anything."""
+        header, *rows = self._cells() or [[]]
+        cells = zip(*rows, strict=True) if rows else [()] * len(header)
+        return [(str(name).strip(), column_array(cell)) for name, cell in zip(header, cells, strict=True)]
+
+    def _cells(self) -> list[list[Any]]:
+        with needs(f"read {self.path}"):
+            from python_calamine import CalamineError, CalamineWorkbook
+        try:
+            rows = CalamineWorkbook.from_path(str(self.path)).get_sheet_by_index(0).to_python()
+        except (CalamineError, OSError, ValueError) as error:
+            raise InputError(f"Expected a whole, valid workbook in {self.path}, found: {error}") from error
+        return [list(row) for row in rows if any(cell != "" for cell in row)]
+
+
+def column_array(values: Sequence[Any]) -> Any:
+    """Plain values as an Arrow array: numbers if they all are, otherwise text; empty cells are missing."""
+    import pyarrow as pa
+
+    cells = [None if value is None or value == "" or value != value else value for value in values]  # noqa: PLR0124
+    try:
+        return pa.array(cells)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
 
 
 def expand(paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
@@ -232,7 +283,8 @@ def open_table(path: Path) -> Table:
     Parameters
     ----------
     path
-        A file that ends in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .pq or .npz.
+        A file that ends in .csv, .tsv or .txt, perhaps with .gz, in .parquet, .pq, .npz or .xlsx. Separator, decimal
+        sign and encoding of text are found in the file.
 
     Returns
     -------
@@ -269,7 +321,7 @@ def open_table(path: Path) -> Table:
 
 def _by_suffix(path: Path) -> Table:
     name = path.name.lower()
-    if name.endswith((".csv", ".csv.gz")):
+    if name.endswith((".csv", ".csv.gz", ".txt", ".txt.gz")):
         return CsvTable(path, ",")
     if name.endswith((".tsv", ".tsv.gz")):
         return CsvTable(path, "\t")
@@ -277,6 +329,8 @@ def _by_suffix(path: Path) -> Table:
         return ParquetTable(path)
     if name.endswith(".npz"):
         return NpzTable(path)
+    if name.endswith((".xlsx", ".xlsm", ".xls", ".ods")):
+        return ExcelTable(path)
     raise InputError(f"Expected a file that ends in {_KINDS}, found {path}; convert it first.")
 
 
@@ -287,7 +341,9 @@ def _explained(path: Path, kind: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = str(error).split("\n", 1)[0]
         raise InputError(f"Expected a whole, valid {kind} file in {path}, found: {reason}") from error
 

@@ -323,7 +323,7 @@ def _log_text(error: Exception) -> str:
     return str(error) if isinstance(error, FedcalibError | OSError) else type(error).__name__
 
 
-_COLUMNS = ("score", "logits", "probs", "label", "unit")
+_COLUMNS = ("score", "logits", "probs", "label", "unit", "positive", "classes")
 
 
 def open_site(places: Mapping[str, Any], load: Callable[[], Federation], policy: Policy) -> Site:
@@ -362,7 +362,8 @@ def records_of(config: Mapping[str, Any]) -> Federation:
     """
     from fedcalib.data import Columns, read_checked
 
-    columns = Columns(**{name: str(config[name]) for name in _COLUMNS if name in config})
+    stated: dict[str, Any] = {name: str(config[name]) for name in _COLUMNS if name in config}
+    columns = Columns(**stated, one_site=True, max_missing=1.0)
     secret = DiskJournal(Path(_given(config, "state"))).secret()
     reading = read_checked([Path(_given(config, "data-path"))], columns, seed=secret)
     return Federation.of([reading.federation.records])

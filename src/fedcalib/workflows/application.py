@@ -58,14 +58,14 @@ class Application:
         from fedcalib.data.cleaning import Batch
 
         layout = self.columns.layout(self.table.names, self.table.file)
-        names = ("calibrated",) if layout.classes == 2 else tuple(f"calibrated_{j}" for j in range(layout.classes))
+        names = self._names(layout)
         taken = [name for name in names if name in self.table.names]
         if taken:
             raise InputError(f"Expected no column '{taken[0]}' in {self.table.file}, found one; rename it first.")
         rows = missing = massless = 0
         with _writer(self.out) as write, self.notices.progress("calibrating rows") as at:
             for columns in self.table.batches(self.table.names):
-                given, finite = Batch(self.table.file, rows, columns).scores(layout)
+                given, finite = Batch(self.table.file, rows, columns, self.table.decimal).scores(layout)
                 write({**columns, **dict(zip(names, self._mapped(layout, given, finite), strict=True))})
                 rows, missing = rows + len(finite), missing + int((~finite).sum())
                 massless += self._massless(layout, given[finite])
@@ -73,6 +73,16 @@ class Application:
             if not rows:
                 raise InputError(f"Expected records in {self.table.file}, found none.")
         return Applied(rows, missing, massless, layout.classes)
+
+    def _names(self, layout: ColumnLayout) -> tuple[str, ...]:
+        """The columns to add; those of several classes are named after the classes."""
+        if layout.class_names and not self.calibrator.class_names and not self.columns.class_names:
+            raise InputError(
+                f"Expected a calibrator that knows the names of its classes, as the columns of {self.table.file} are "
+                "named after them, found one that does not; state the columns in order with probs (--probs)."
+            )
+        words = layout.class_names or map(str, range(layout.classes))
+        return ("calibrated",) if layout.classes == 2 else tuple(f"calibrated_{word}" for word in words)
 
     def _massless(self, layout: ColumnLayout, good: Floats) -> int:
         if not isinstance(self.calibrator, Steps):
@@ -98,6 +108,7 @@ def apply(
     score: str | None = None,
     logits: str | None = None,
     probs: str | None = None,
+    percent: bool = False,
     notices: Notices | None = None,
 ) -> Applied:
     """Calibrate the scores of a file; its columns are kept and the calibrated probabilities added.
@@ -111,7 +122,10 @@ def apply(
     out
         The CSV or Parquet file to write, whole or not at all.
     score, logits, probs
-        Columns of the scores, as in `fedcalib.read`.
+        Columns of the scores, as in `fedcalib.read`. Columns that are named after classes are put in the order of the
+        calibrator's classes.
+    percent
+        Whether probabilities are percentages; calibrated ones never are.
     notices
         Hears of progress.
 
@@ -129,8 +143,12 @@ def apply(
     >>> apply(Temperature(2.0), "scores.csv", "calibrated.csv").records
     2
     """
-    columns = Columns(score=score, logits=logits, probs=probs, label=None)
-    return Application(calibrator, open_table(Path(file)), columns, Path(out), notices or Silent()).run()
+    names = calibrator.class_names or None
+    columns = Columns(score=score, logits=logits, probs=probs, label=None, classes=names, percent=percent)
+    table, told = open_table(Path(file)), notices or Silent()
+    if table.note:
+        told.note(table.note)
+    return Application(calibrator, table, columns, Path(out), told).run()
 
 
 @final

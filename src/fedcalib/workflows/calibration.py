@@ -312,7 +312,7 @@ class Calibration:
         missing = documents.missing(split.all.schema.classes, *(result.artifact for result in measured))
         return CalibrationResult(
             method=self.method,
-            calibrator=fitted.artifact,
+            calibrator=fitted.artifact.with_class_names(conductor.class_names),
             before=before,
             after=after,
             privacy=with_disclosure(spent, fitted.artifact),

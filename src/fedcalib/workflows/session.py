@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, Unpack, final
@@ -22,9 +22,10 @@ import numpy as np
 from fedcalib import files
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, SECRET_BYTES, Participation
-from fedcalib.data import Columns, Reading, expand, read_checked, read_frame
-from fedcalib.data.reading import Rejected
-from fedcalib.data.tables import FrameTable
+from fedcalib.data import Columns, Reading, Table
+from fedcalib.data.frames import FrameTable, tables_of
+from fedcalib.data.reading import Rejected, read_tables
+from fedcalib.data.tables import FileTable
 from fedcalib.errors import BudgetError, InputError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
@@ -150,39 +151,54 @@ def _unseen(done: int, total: int | None = None) -> None:
 @final
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Where records come from, and what the columns mean: files, a frame, a federation, or sites behind a runtime."""
+    """Where records come from, and what the columns mean: files, frames, a federation, or sites behind a runtime."""
 
-    source: Any
+    source: Any  # a federation, a runtime, or tables with the name of the site that each is without a site column
     columns: Columns = field(default_factory=Columns)
 
     @classmethod
     def of(cls, source: Any, columns: Columns | None = None) -> Data:
-        """Take a federation or a frame as it is, and patterns of files written out."""
-        plain = isinstance(source, str | Path | list | tuple)
-        return cls(expand(source) if plain else source, columns or Columns())
+        """Take a federation or a runtime as it is, and anything else as `fedcalib.read` does."""
+        ready = isinstance(source, Federation | Runtime)
+        return cls(source if ready else tables_of(source), columns or Columns())
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The files and frames, if there are any."""
+        return tuple(table for table, _ in self.source) if isinstance(self.source, tuple) else ()
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files, if there are any."""
-        return self.source if isinstance(self.source, tuple) else ()
+        return tuple(table.path for table in self.tables if isinstance(table, FileTable))
 
     def reading(self, seed: int | bytes, watch: At, private: bool = False) -> Reading:
-        """Read files or a frame, and say what was left out."""
-        if self.files:
-            return read_checked(self.files, self.columns, seed=seed, watch=watch, private=private)
-        return read_frame(self.source, self.columns, seed=seed, watch=watch, private=private)
+        """Read files or frames, and return what was left out too."""
+        return read_tables(self.source, self.columns, seed=seed, watch=watch, private=private)
 
     def fingerprint(self) -> list[Any]:
         """What names the records and the meaning of their columns."""
-        if self.files:
-            return [asdict(self.columns), [[path.name, _digest(path)] for path in self.files]]
+        if self.tables:
+            return [_meaning(self.columns), *self._contents()]
         if isinstance(self.source, InProcess):
             return [_content(self.source.federation)]
         if isinstance(self.source, Runtime):  # its sites know their records, and answer nothing twice
             return [asdict(self.source.schema)]
-        if isinstance(self.source, Federation):
-            return [_content(self.source)]
-        return [asdict(self.columns), _frame_content(self.source, self.columns)]
+        return [_content(self.source)]
+
+    def _contents(self) -> list[Any]:
+        """What names the content of files and frames."""
+        frames = [_frame_content(table, self.columns) for table in self.tables if isinstance(table, FrameTable)]
+        return [*([[[path.name, _digest(path)] for path in self.files]] if self.files else []), *frames]
+
+
+def _meaning(columns: Columns) -> dict[str, Any]:
+    """What a user has stated about columns; later options count only where they are stated."""
+    later = ("positive", "classes", "percent", "one_site", "max_missing")
+    usual = Columns()
+    return {
+        name: value for name, value in asdict(columns).items() if name not in later or value != getattr(usual, name)
+    }
 
 
 def _content(federation: Federation) -> str:
@@ -197,12 +213,12 @@ def _content(federation: Federation) -> str:
     return digest.hexdigest()
 
 
-def _frame_content(frame: Any, columns: Columns) -> str:
+def _frame_content(table: FrameTable, columns: Columns) -> str:
     """The hash of a frame's rows in the columns that are read: of all rows, whichever one of a unit is kept."""
     import pyarrow as pa
 
-    table = FrameTable.of(frame)
-    read = table.frame.select(list(columns.layout(table.names, table.file).needed)).combine_chunks()
+    layout = replace(columns.layout(table.names, table.file), person=None)
+    read = table.frame.select(list(layout.needed)).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, read.schema.remove_metadata()) as stream:
         stream.write_table(read.replace_schema_metadata())
@@ -255,6 +271,9 @@ class Options(TypedDict, total=False):
     ----------
     site, label, score, logits, probs, unit, time
         Columns of files and frames, as in `fedcalib.read`; `time` holds dates or numbered days.
+    positive, classes, percent, one_site, max_missing
+        What labels and scores mean, whether records without a site column are one site, and the share of records that
+        may be left out, as in `fedcalib.data.Columns`.
     sites
         All sites that the column `site` may name, which are public; those that occur if left out.
     split_seed
@@ -279,6 +298,11 @@ class Options(TypedDict, total=False):
     unit: str | None
     time: str | None
     sites: Sequence[str] | None
+    positive: str | int | None
+    classes: Sequence[str | int] | str | None
+    percent: bool
+    one_site: bool
+    max_missing: float
     split_seed: int | None
     simulate: int | None
     state: Path | str | None
@@ -349,7 +373,7 @@ def _few_or_many(rejected: Rejected) -> str:
     """What a result says about records that were left out; a small number of them is as telling as a small cell."""
     if rejected.count >= MIN_RECORDS:
         return str(rejected)
-    return f"Fewer than {MIN_RECORDS} records were left out because a number is missing, NaN or infinite."
+    return f"Fewer than {MIN_RECORDS} records were left out because a number, a label or a site is missing."
 
 
 @final
@@ -389,6 +413,7 @@ class Conductor:
     recalled: int = 0
     paid: float = 0.0  # epsilon of all phases, with each query sent once
     repeats: dict[str, float] = field(default_factory=dict)  # by phase: epsilon of queries that were ever sent again
+    class_names: tuple[str, ...] = ()  # of the records that were read, which are public; empty where they have none
 
     def read(self, data: Data, private: bool) -> tuple[Federation, tuple[str, ...]]:
         """Read records; what was left out goes to the notices, and into the result where counts may be told."""
@@ -396,10 +421,15 @@ class Conductor:
             return data.source, ()
         if isinstance(data.source, Runtime):
             raise InputError("Expected records at hand for this, found a runtime, whose sites keep theirs.")
+        if self.class_names and not data.columns.class_names:  # columns of further files may be in another order
+            data = replace(data, columns=replace(data.columns, classes=self.class_names))
         with self.session.notices.progress("reading rows") as at:
             reading = data.reading(self.state.derived("unit"), at, private)
         for rejected in reading.rejected:
             self.session.notices.warn(str(rejected))
+        for note in reading.notes:
+            self.session.notices.note(note)
+        self.class_names = reading.class_names
         left_out = tuple(dict.fromkeys(map(_few_or_many, reading.rejected)))
         return reading.federation, () if private else left_out
 
