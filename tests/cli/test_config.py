@@ -59,7 +59,7 @@ BAD = {
     "epsilon = \n": "TOML",
     'config = "x.toml"\n': "'config'",
     "[evaluate.epsilon]\nvalue = 1\n": "found a table",
-    'privacy = "distributed"\nepsilon = "much"\n': "not a valid float",
+    'privacy = "distributed"\nepsilon = "much"\n': "Invalid value for",
     'format = "xml"\n': "'xml'",
 }
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final
 
-import click
 import typer
 from typer import Argument, Option
 
@@ -198,10 +197,12 @@ _HEARTS = (
     "Four hospitals, 920 patients, and a model of heart disease that was trained in Cleveland. They recalibrate it "
     "together, and nobody sees the records or sums of a single hospital:"
 )
+# the base of all errors of use: click's own, or that of the click inside typer from 0.26 on
+_USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 _INTERRUPTED = "Interrupted. Run the same command again to go on where it stopped."
 
 
-def build() -> click.Group:
+def build() -> Any:
     """Put the commands together."""
     app = typer.Typer(
         name="fedcalib",
@@ -219,8 +220,7 @@ def build() -> click.Group:
     app.add_typer(server, name="server")
     app.add_typer(site, name="site")
     app.callback()(_general)
-    group: Any = typer.main.get_command(app)
-    return group  # type: ignore[no-any-return]  # a typer application with commands is a click group
+    return typer.main.get_command(app)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -236,9 +236,9 @@ def run(argv: Sequence[str]) -> int:
         if code == exits.INTERRUPTED:  # which is how typer gives an interrupt back
             raise KeyboardInterrupt
         return code if isinstance(code, int) else exits.FINE
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return _end(argv, told, _INTERRUPTED, exits.INTERRUPTED)
-    except click.ClickException as error:
+    except _USAGE as error:
         return _end(argv, told, error.format_message(), exits.USAGE)
     except FedcalibError as error:
         return _end(argv, told, str(error), exits.exit_code(error))
@@ -247,7 +247,7 @@ def run(argv: Sequence[str]) -> int:
         return _end(argv, told, what, exits.BUG)
 
 
-def _flags(command: click.Command) -> dict[str, str]:
+def _flags(command: Any) -> dict[str, str]:
     """Which parameter each flag of a command sets."""
     return {max(parameter.opts, key=len).lstrip("-"): str(parameter.name) for parameter in command.params}
 
