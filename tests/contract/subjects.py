@@ -53,6 +53,8 @@ METHODS: list[fc.Method] = [
     fc.Auto(epsilon=900.0, typical_records=None),
     fc.methods.ClassShares(),
     fc.FederatedMetrics(),
+    fc.FederatedMetrics(scores=(0.1, 0.5, 0.9), threshold=0.2),
+    fc.FederatedMetrics(epsilon=5.0, alone="record", records=20_000),
     fc.PerClientECE(),
     fc.methods.Together((fc.FedBin(), fc.AccT(search=fc.search.Bisection(2)), fc.methods.SourceBinning())),
     fc.AccT(),

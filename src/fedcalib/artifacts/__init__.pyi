@@ -19,6 +19,8 @@ from fedcalib.artifacts.networks import Ensemble as Ensemble
 from fedcalib.artifacts.networks import Head as Head
 from fedcalib.artifacts.networks import Representation as Representation
 from fedcalib.artifacts.networks import Trained as Trained
+from fedcalib.artifacts.performance import BinaryPerformance as BinaryPerformance
+from fedcalib.artifacts.performance import Performance as Performance
 from fedcalib.artifacts.saving import Artifact as Artifact
 from fedcalib.artifacts.scaling import Beta as Beta
 from fedcalib.artifacts.scaling import MatrixScaling as MatrixScaling

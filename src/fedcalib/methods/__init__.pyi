@@ -31,4 +31,5 @@ from fedcalib.methods.ridge_scaling import RidgeOPVector as RidgeOPVector
 from fedcalib.methods.ridge_scaling import RidgeVector as RidgeVector
 from fedcalib.metrics.binning import EvenLogOdds as EvenLogOdds
 from fedcalib.metrics.binning import EvenProbability as EvenProbability
+from fedcalib.metrics.binning import ListedScores as ListedScores
 from fedcalib.queries.scores import ScoreTree as ScoreTree
