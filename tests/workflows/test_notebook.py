@@ -60,13 +60,13 @@ def test_a_calibration_equals_the_commands(scores: Path, capsys: pytest.CaptureF
 def test_an_evaluation_equals_the_commands(scores: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json(evaluate(scores, **TOLD)) == shell(capsys, "evaluate", scores, *FLAGS)
     told = shell(capsys, "evaluate", scores, "--out", "out", *FLAGS)
-    done = evaluate(scores, curves=True, **TOLD)
-    assert as_json(done) == told
+    done = evaluate(scores, **TOLD)
+    assert as_json(done) == {**told, "replayed": False}
     done.save("mine")
-    assert Path("mine/curves.json").read_bytes() == Path("out/curves.json").read_bytes()
+    assert Path("mine/performance.json").read_bytes() == Path("out/performance.json").read_bytes()
     assert done.to_frame().set_index("metric").loc["auc", "measured_low"] == told["metrics"]["auc"]["low"]
-    with pytest.raises(InputError, match="curves=True"):
-        evaluate(scores).report("page.html")
+    done.report("page.html")
+    assert Path("page.html").read_bytes() == Path("out/report.html").read_bytes()
 
 
 def test_a_calibrator_is_applied_and_measured(scores: Path) -> None:

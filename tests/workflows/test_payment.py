@@ -146,7 +146,7 @@ def spent(done: Any) -> float:
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "calibrate": lambda **told: calibrate(frame(), fc.FedBin(bins=4, rounds=2), DISTRIBUTED, **told),
-    "evaluate": lambda **told: evaluate(frame(), DISTRIBUTED, curves=True, **told),
+    "evaluate": lambda **told: evaluate(frame(), DISTRIBUTED, **told),
     "evaluate-sites": lambda **told: evaluate(frame(), fc.SourceLaplace(LIMIT), **told),
     "compare": lambda **told: compare(frame(), METHODS, DISTRIBUTED, spend=True, **told),
     "monitor": lambda **told: monitor(frame(), DISTRIBUTED, site="site", **DAYS, **told),

@@ -13,9 +13,11 @@ from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.drift import Every, as_day
-from fedcalib.workflows.evaluation import NAMES, Evaluation, EvaluationResult, load_calibrator
+from fedcalib.workflows.evaluation import Decision, Evaluation, load_calibrator
+from fedcalib.workflows.evaluation_result import NAMES, EvaluationResult
 from fedcalib.workflows.monitoring import Monitoring
 
+_metrics = panel("Metrics")
 _over_time = panel("Over time")
 
 
@@ -27,9 +29,27 @@ def evaluate(
     out: Annotated[
         Path | None,
         Option(
-            help="Of a binary classifier: write a report with ROC, precision-recall and reliability curves here; "
-            "with --by, of any classifier, a report with a drift chart."
+            help="Write a report here: every metric, reliability and, of a binary classifier, ROC, precision-recall "
+            "and decision curves; with --by, a drift chart."
         ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        _metrics(help="Decisions are measured for records that score at least that; 0.5 if left out."),
+    ] = None,
+    threshold_for: Annotated[
+        str | None,
+        _metrics(
+            help="Choose the threshold from the released table: sensitivity=0.9 (the highest that reaches it) or "
+            "net-benefit (the lowest with more than treating all or none)."
+        ),
+    ] = None,
+    scores_are: Annotated[
+        str | None,
+        _metrics(help="All scores that the classifier gives, if they are few and public, such as 0.1,0.2,0.3."),
+    ] = None,
+    records_about: Annotated[
+        int | None, _metrics(help="A public guess of the number of records, which sets the resolution under noise.")
     ] = None,
     per_client: Annotated[
         bool,
@@ -102,9 +122,11 @@ def evaluate(
         privacy=model,
         participation=participation(participation_, None),
         calibrator=map_,
-        curves=out is not None,
         per_client=per_client,
         session=run,
+        decision=Decision.of(threshold_for, threshold),
+        scores=options.numbers(scores_are, "--scores-are"),
+        records=records_about,
     )
     if out is not None:
         documents.check_folder(out, NAMES)
@@ -116,10 +138,4 @@ def evaluate(
 
 def _show(voice: Voice, done: EvaluationResult, written: dict[str, str] | None) -> None:
     document = {**done.to_json(), **({} if written is None else {"files": written})}
-    tables = [
-        documents.metrics_table("All sites together", {"value": document["metrics"]}),
-        *documents.own_table(document["per_client"]),
-        *documents.site_tables(document["per_site"]),
-        documents.facts_table("Privacy", document["privacy"]),
-    ]
-    voice.result(document, tables, done.remarks)
+    voice.result(document, done.tables(), done.remarks)

@@ -170,6 +170,8 @@ def verdict_on(before: Measured | None, after: Measured | None, change: Measured
         return Verdict("unchanged", "even")
     if low <= 0 <= high:
         return Verdict("no clear change", "even")
+    if better == "neither":
+        return Verdict("changed (no interval)" if math.isnan(low) else "changed", "even")
     good = (difference < 0) == (better == "lower")
     word = "better" if good else "worse"
     return Verdict(f"{word} (no interval)" if math.isnan(low) else word, "good" if good else "bad")
@@ -190,8 +192,8 @@ def _row(row: MetricRow, decimals: int) -> PageRow:
     return PageRow(
         row.name,
         row.note,
-        _cell(row.before, decimals),
-        _cell(row.after, decimals),
+        _cell(row.before, decimals, row.reasons[0]),
+        _cell(row.after, decimals, row.reasons[1]),
         PageCell(_signed(difference, decimals), interval(row.change, decimals)),
         verdict.words,
         verdict.tone,
@@ -206,8 +208,8 @@ def _site_row(row: SiteRow, decimals: int) -> PageRow:
     return replace(_row(MetricRow(row.site, row.before, row.after), decimals), records=count(row.records))
 
 
-def _cell(measured: Measured | None, decimals: int) -> PageCell:
-    return PageCell(number(parts(measured)[0], decimals), interval(measured, decimals))
+def _cell(measured: Measured | None, decimals: int, reason: str = "") -> PageCell:
+    return PageCell(number(parts(measured)[0], decimals), interval(measured, decimals) if measured else reason)
 
 
 def _signed(difference: float, decimals: int) -> str:

@@ -41,10 +41,11 @@ class MetricRow:
     better: Direction = "lower"
     note: str = ""  # what the metric means, in one line
     change: Measured | None = None
+    reasons: tuple[str, str] = ("", "")  # why the values before and after are not stated
 
     def __post_init__(self) -> None:
-        if self.better not in ("lower", "higher"):
-            raise InputError(f"Expected better='lower' or better='higher' for {self.name}, found {self.better!r}.")
+        if self.better not in ("lower", "higher", "neither"):
+            raise InputError(f"Expected better='lower', 'higher' or 'neither' for {self.name}, found {self.better!r}.")
 
 
 @final

@@ -120,7 +120,7 @@ class CalibrationResult:
             private=agreed.privacy.private,
             counts=documents.counts(agreed.schema, agreed.privacy),
             phases=(phase,),
-            remarks=documents.missing(agreed.schema.classes, fitted.before, fitted.after),
+            remarks=documents.missing(fitted.before, fitted.after),
             replayed=replayed,
             held_out=False,
         )
@@ -309,7 +309,7 @@ class Calibration:
         smallest = smallest_count(self.privacy, self.min_count)
         numbers = sum(phase.agreed.numbers for phase in phases.all)
         spent = for_units(as_published(conductor.stated(phases.total), numbers, smallest), self.data.columns.unit)
-        missing = documents.missing(split.all.schema.classes, *(result.artifact for result in measured))
+        missing = documents.missing(*(result.artifact for result in measured))
         return CalibrationResult(
             method=self.method,
             calibrator=fitted.artifact,

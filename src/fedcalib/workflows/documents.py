@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias, final
 from fedcalib import files
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import MetricsReport, headline
+from fedcalib.artifacts.performance import Performance
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Runtime
@@ -63,12 +64,17 @@ def text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, allow_nan=False) + "\n"
 
 
-def by_metric(reports: Mapping[str, MetricsReport | None]) -> list[dict[str, Any]]:
-    """One row per metric, with the figure of each report that there is."""
-    shown = {name: values for name, report in reports.items() if (values := metrics(report)) is not None}
+Measurement: TypeAlias = Performance | MetricsReport
+
+
+def by_metric(reports: Mapping[str, Measurement | None]) -> list[dict[str, Any]]:
+    """One row per metric, with the figure of each report that there is, and why a figure is missing."""
+    shown = {name: report for name, report in reports.items() if report is not None}
+    values = {name: metrics(report) or {} for name, report in shown.items()}
+    reasons = {metric: reason for report in shown.values() for metric, reason in unmeasurable(report).items()}
     return [
-        {"metric": metric.name, **{name: values[metric.name] for name, values in shown.items()}}
-        for metric in headline()
+        {"metric": metric, **{name: found.get(metric) for name, found in values.items()}, "reason": reasons.get(metric)}
+        for metric in dict.fromkeys(metric for found in values.values() for metric in found)
     ]
 
 
@@ -92,9 +98,17 @@ def counts(source: Federation | Runtime | Schema, privacy: Privacy) -> dict[str,
     return {"sites": (source.schema if isinstance(source, Runtime) else source).clients, "records": None}
 
 
-def metrics(report: MetricsReport | None) -> dict[str, Any] | None:
-    """Write the headline metrics as data, with null for what is missing."""
+def metrics(report: Measurement | None) -> dict[str, Any] | None:
+    """Write every metric as data, with null for what cannot be stated."""
+    if isinstance(report, Performance):
+        stated = report.measures()
+        return {name: measured(stated.get(name)) for name in report.to_json()}
     return None if report is None else {metric.name: measured(getattr(report, metric.name)) for metric in headline()}
+
+
+def unmeasurable(report: Measurement | None) -> dict[str, str]:
+    """Why metrics are null, by name."""
+    return dict(report.unmeasurable()) if isinstance(report, Performance) else {}
 
 
 def measured(measured: Any) -> dict[str, float | None] | None:
@@ -105,18 +119,23 @@ def measured(measured: Any) -> dict[str, float | None] | None:
     return {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
 
 
-def missing(classes: int, *reports: MetricsReport) -> tuple[str, ...]:
-    """Why metrics of the reports are null, each reason once."""
-    undefined = [metric.name for metric in headline() if metric.classes == "two" and classes != 2]
-    reasons = [f"{name} is left out: it is defined for two classes only." for name in undefined]
-    return tuple(dict.fromkeys(text for report in reports for text in (*report.warnings, *reasons)))
+def missing(*reports: Measurement) -> tuple[str, ...]:
+    """What readers of the reports have to know, each sentence once."""
+    return tuple(dict.fromkeys(text for report in reports for text in getattr(report, "warnings", ())))
 
 
-def metrics_table(title: str, columns: Mapping[str, dict[str, Any] | None]) -> TextTable:
-    """Metrics as a table, one per row."""
+def metrics_table(
+    title: str, columns: Mapping[str, Mapping[str, Any] | None], reasons: Mapping[str, Mapping[str, str]] | None = None
+) -> TextTable:
+    """Metrics as a table, one per row; `reasons` has, by column, why a figure is missing."""
     shown = {name: values for name, values in columns.items() if values is not None}
-    rows = tuple((metric.name, *(_said(values[metric.name]) for values in shown.values())) for metric in headline())
-    return TextTable(title, ("metric", *shown), rows if shown else ())
+    why = {name: (reasons or {}).get(name, {}) for name in shown}
+    names = dict.fromkeys(metric for values in shown.values() for metric in values)
+    rows = tuple(
+        (metric, *(_said(values.get(metric), why[name].get(metric, "-")) for name, values in shown.items()))
+        for metric in names
+    )
+    return TextTable(title, ("metric", *shown), rows)
 
 
 def own_table(own: Mapping[str, Any] | None) -> list[TextTable]:
@@ -128,9 +147,11 @@ def own_table(own: Mapping[str, Any] | None) -> list[TextTable]:
     return [TextTable("The usual client", ("", "value"), rows)]
 
 
-def _said(measured: Mapping[str, float | None] | None) -> str:
+def _said(measured: Mapping[str, float | None] | str | None, reason: str = "-") -> str:
+    if isinstance(measured, str):
+        return measured
     if measured is None or measured["value"] is None:
-        return "-"
+        return reason
     low, high = ("?" if measured[end] is None else f"{measured[end]:.4f}" for end in ("low", "high"))
     return f"{measured['value']:.4f} ({low} to {high})"
 
@@ -165,7 +186,7 @@ def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20) -> lis
         return []
     shown = sorted((row for row in rows if row["metrics"] is not None), key=lambda row: -(row["records"] or 0))
     title = "Single sites" if len(shown) <= most else f"{most} of {len(shown)} sites"
-    names = [metric.name for metric in headline()]
+    names = [metric.name for metric in headline() if any(metric.name in row["metrics"] for row in shown)]
     cells = tuple(
         (row["site"], str(row["records"] or "-"), *(_value(row["metrics"][name]) for name in names))
         for row in shown[:most]

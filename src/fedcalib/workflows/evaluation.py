@@ -7,8 +7,8 @@ the sum of the answers is what all sites say together. Where nothing is hidden, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Unpack, final
 
@@ -17,18 +17,18 @@ import numpy as np
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
+from fedcalib.artifacts.evaluation import ClientErrors
+from fedcalib.artifacts.performance import BinaryPerformance, Performance
 from fedcalib.artifacts.saving import load
 from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
 from fedcalib.errors import InputError
+from fedcalib.estimation.score_figures import DECISIONS, BinaryFigures
 from fedcalib.federation import Federation
-from fedcalib.files import save_text
 from fedcalib.loop import Agreement, Result, Runtime, conduct
 from fedcalib.method import Method, drive
 from fedcalib.methods.compose import Together
-from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE, ScoreCurves
+from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE
 from fedcalib.metrics.intervals import Measured
-from fedcalib.planning import suited_tree
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.query import Answer, Query
@@ -38,31 +38,19 @@ from fedcalib.runtimes import InProcess
 from fedcalib.types import Ints
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import as_published, for_units, smallest_count
-from fedcalib.workflows.reports import CURVE_FILES, curve_files
+from fedcalib.workflows.documents import Measurement
+from fedcalib.workflows.evaluation_result import EvaluationResult, SiteMetrics
 from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
-NAMES: Final = CURVE_FILES
 MOST: Final = 1000  # sites of a report, or that keep a transcript each
 _FEW: Final = f"fewer than {MIN_RECORDS} records"
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class SiteMetrics:
-    """The metrics of one site; None where it has too few records to be shown."""
-
-    site: str
-    records: int | None
-    metrics: MetricsReport | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return {"site": self.site, "records": self.records, "metrics": documents.metrics(self.metrics)}
-
-
-def exact_sites(federation: Federation, at: At | None = None) -> tuple[SiteMetrics, ...]:
+def exact_sites(
+    federation: Federation, at: At | None = None, method: Method[Any] | None = None
+) -> tuple[SiteMetrics, ...]:
     """Measure each site exactly, for a privacy model that hides nothing."""
-    agreed = Agreement.of(FederatedMetrics(), Open(), Everyone(), Schema(federation.schema.classes, 1))
+    agreed = Agreement.of(method or FederatedMetrics(), Open(), Everyone(), Schema(federation.schema.classes, 1))
     found, fewest = [], _fewest(federation.sizes)
     for index, records in enumerate(federation.clients()):
         shown = len(records) >= fewest
@@ -100,62 +88,70 @@ def _ece(site: SiteMetrics) -> Measured | None:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class EvaluationResult:
-    """What was measured, of all sites and of each where they can be seen, and what it cost."""
+@dataclass(frozen=True)
+class Decision:
+    """At which threshold decisions are measured: a number, or the one that reaches a target in the released table.
 
-    metrics: MetricsReport
-    curves: Curves | None  # of a binary classifier, where they were asked for
-    per_client: ClientErrors | None  # the usual client's own error, where it was asked for
-    sites: tuple[SiteMetrics, ...] | None  # None where the privacy model hides them
-    privacy: Spending
-    counts: Mapping[str, int | None]
-    left_out: tuple[str, ...]  # what is said about records that were left out
-    remarks: tuple[str, ...]  # what is said about metrics and sites that are not shown
-    replayed: bool
-    min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
+    Parameters
+    ----------
+    threshold
+        A record is called positive if it scores at least that.
+    sensitivity
+        Instead, the highest threshold with at least this sensitivity.
+    net_benefit
+        Instead, the lowest threshold at which the model has more net benefit than calling everybody or nobody positive.
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Everything that a reader has to know."""
-        return (*self.left_out, *self.remarks)
+    Examples
+    --------
+    >>> from fedcalib.workflows.evaluation import Decision
+    >>> Decision.of("sensitivity=0.9")
+    Decision(threshold=0.5, sensitivity=0.9, net_benefit=False)
+    """
 
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain data, as `fedcalib evaluate --format json` prints it."""
-        document = {
-            "method": "federated-metrics",
-            **self.counts,
-            "privacy": asdict(self.privacy),
-            "metrics": documents.metrics(self.metrics),
-            "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
-            "per_client": None if self.per_client is None else self.per_client.to_json(),
-            "warnings": list(self.warnings),
-            "replayed": self.replayed,
-            **documents.minimum(self.min_count),
-        }
-        if self.curves is not None:
-            document["curves"] = {"figures": self.curves.to_json(), "warnings": list(self.curves.warnings)}
-        return document
+    threshold: float = 0.5
+    sensitivity: float | None = None
+    net_benefit: bool = False
 
-    def to_frame(self) -> Any:
-        """A pandas frame of the metrics with their intervals; one row per metric."""
-        return documents.frame(documents.by_metric({"measured": self.metrics}))
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold < 1:
+            raise InputError(f"Expected a threshold from 0 to below 1, found {self.threshold}.")
+        if self.sensitivity is not None and not 0 < self.sensitivity <= 1:
+            raise InputError(f"Expected a target sensitivity above 0 and at most 1, found {self.sensitivity}.")
 
-    def report(self, path: documents.Folder) -> None:
-        """Write the report with the curves, one self-contained HTML page."""
-        if self.curves is None:
-            raise InputError("Expected an evaluation with curves, found none; evaluate with curves=True.")
-        save_text(Path(path), self.files()["report.html"].decode())
+    @classmethod
+    def of(cls, target: str | None, threshold: float | None = None) -> Decision:
+        """A threshold, or a target in words: "sensitivity=0.9" or "net-benefit"."""
+        if target is None:
+            return cls(0.5 if threshold is None else threshold)
+        if threshold is not None:
+            raise InputError(f"Expected a threshold or a target for it, found {threshold} and '{target}'.")
+        name, _, value = target.partition("=")
+        try:
+            if (name, value) in (("net-benefit", ""), ("net_benefit", "")):
+                return cls(net_benefit=True)
+            if name == "sensitivity":
+                return cls(sensitivity=float(value))
+        except ValueError:
+            pass
+        raise InputError(f"Expected the target sensitivity=0.9 (or another number) or net-benefit, found '{target}'.")
 
-    def files(self) -> dict[str, bytes]:
-        """The report page with the curves and their pictures; none without curves."""
-        if self.curves is None:
-            return {}
-        return curve_files(self.metrics, self.curves, self.privacy, self.to_json())
-
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the report and the pictures into a folder; say where each file is."""
-        return documents.write_all(folder, self.files())
+    def applied(self, found: Measurement, epsilon: float | None) -> tuple[Measurement, tuple[str, ...]]:
+        """The evaluation with decisions at the threshold that reaches the target, and what there is to say about it."""
+        targeted = self.net_benefit or self.sensitivity is not None
+        if not targeted or not isinstance(found, BinaryPerformance):
+            return found, ("A target for the threshold needs two classes.",) if targeted else ()
+        threshold = found.threshold_for(sensitivity=self.sensitivity, net_benefit=self.net_benefit)
+        if not 0 <= threshold < 1:
+            return found, (f"No threshold reaches the target; decisions are at {found.threshold:g}.",)
+        figures = BinaryFigures(found.sheet, threshold, found.bins, None, epsilon)
+        decisions = {name: figures.all[name] for name in DECISIONS}
+        reasons = {name: why for name, why in found.reasons.items() if name not in decisions}
+        reasons |= {name: why for name in decisions if (why := figures.reason(name))}
+        chosen = (
+            f"The threshold {threshold:.4g} was chosen from the released table, on the records that it is measured on."
+        )
+        told = replace(found, threshold=threshold, figures={**found.figures, **decisions}, reasons=reasons)
+        return told, (chosen,)
 
 
 @final
@@ -167,13 +163,19 @@ class Evaluation:
     privacy: Privacy = field(default_factory=Open)
     participation: Participation = field(default_factory=Everyone)
     calibrator: Calibrator | None = None  # applied before anything is measured
-    curves: bool = False  # a binary classifier's curves as well, within the same budget
     per_client: bool = False  # the usual client's own error as well, within the same budget
     session: WorkflowSession = field(default_factory=WorkflowSession)
     min_count: int = MIN_RECORDS  # the smallest count that published tables of exact models show, apart from 0
+    decision: Decision = field(default_factory=Decision)
+    scores: tuple[float, ...] = ()  # the public list of all scores that the classifier gives, if they are few
+    records: int | None = None  # a public guess of the number of records, which sets the resolution under noise
 
     def __post_init__(self) -> None:
         smallest_count(self.privacy, self.min_count)
+
+    @property
+    def _method(self) -> FederatedMetrics:
+        return FederatedMetrics(records=self.records, scores=self.scores, threshold=self.decision.threshold)
 
     def dry_run(self) -> documents.DryRun:
         """What would be asked and what it would cost; nothing is asked."""
@@ -201,17 +203,22 @@ class Evaluation:
         self, found: _Found, spent: Spending, source: _Source, left_out: tuple[str, ...], replayed: bool
     ) -> EvaluationResult:
         artifact, sites = found
-        metrics, curves, own = _parts(artifact)
-        missing = documents.missing(source.schema.classes, metrics)
+        budget = self.privacy.budget
+        metrics, own = _parts(artifact)
+        metrics, chosen = self.decision.applied(metrics, None if budget is None else budget.epsilon)
         return EvaluationResult(
             metrics=metrics,
-            curves=curves,
             per_client=own,
             sites=sites,
             privacy=for_units(spent, self.data.columns.unit),
             counts=documents.counts(source, self.privacy),
             left_out=left_out,
-            remarks=(*missing, *self._unseen(sites), *(() if own is None else own.warnings)),
+            remarks=(
+                *documents.missing(metrics),
+                *chosen,
+                *self._unseen(sites),
+                *(() if own is None else own.warnings),
+            ),
             replayed=replayed,
             min_count=smallest_count(self.privacy, self.min_count),
         )
@@ -220,7 +227,7 @@ class Evaluation:
     def _settings(self) -> dict[str, Any]:
         parts = {"privacy": self.privacy, "participation": self.participation, "calibrator": self.calibrator}
         told = {name: wire.encode(part) for name, part in parts.items()}
-        return {**told, "curves": self.curves, "per_client": self.per_client}
+        return {**told, "method": wire.encode(self._method), "per_client": self.per_client}
 
     def _source(self, conductor: Conductor) -> tuple[_Source, tuple[str, ...]]:
         """Sites at a distance, or the records with calibrated scores if a calibrator was given."""
@@ -239,8 +246,7 @@ class Evaluation:
                 f"{type(self.privacy).__name__}: a client's own error is a fact about the client, and this model hides "
                 "records."
             )
-        curves = (ScoreCurves(suited_tree(self.privacy)),) if self.curves else ()
-        methods: tuple[Method[Any], ...] = (FederatedMetrics(), *curves, *((PerClientECE(),) * self.per_client))
+        methods: tuple[Method[Any], ...] = (self._method, *((PerClientECE(),) * self.per_client))
         method = methods[0] if len(methods) == 1 else Together(methods)
         return Phase.of("evaluation", method, self.privacy, self.participation, schema)
 
@@ -256,7 +262,7 @@ class Evaluation:
             for index, records in enumerate(federation.clients())
         ]
         sites = tuple(_shown(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results))
-        return _together(phase.agreed, results), sites
+        return _together(alone.agreed, results), sites
 
     def _measure(self, phase: Phase[Any], alone: Phase[Any] | None, source: _Source, conductor: Conductor) -> _Found:
         """Ask all sites at once, unless they can be seen; where nothing is hidden, look at each site at hand too."""
@@ -266,7 +272,7 @@ class Evaluation:
         if isinstance(source, Runtime) or not isinstance(self.privacy, Open):
             return result.artifact, None
         with self.session.notices.progress("sites") as at:
-            return result.artifact, exact_sites(source, at)
+            return result.artifact, exact_sites(source, at, self._method)
 
     def _unseen(self, sites: tuple[SiteMetrics, ...] | None) -> list[str]:
         """Which sites are not shown, and why."""
@@ -293,30 +299,29 @@ def _visible(phase: Phase[Any]) -> bool:
 
 
 def _together(agreed: Agreement[Any], results: Sequence[Result[Any]]) -> Any:
-    """What all sites say together: the same conversation, answered by the sum of their answers."""
+    """What all sites say together: the conversation that each of them had, answered by the sum of their answers."""
 
     def ask(step: int, query: Query) -> Answer:
         answers = [answer for result in results if (answer := result.transcript.recall(step, query)) is not None]
         return Answer(
             {name: sum(answer[name] for answer in answers) for name in query.blocks},  # type: ignore[misc]
             {name: sum(answer.variance(name) for answer in answers) for name in query.blocks},  # type: ignore[misc]
-            agreed.schema.clients,
+            len(results),
         )
 
     return drive(agreed.method, agreed.schema, ask)
 
 
-def _shown(site: str, report: MetricsReport) -> SiteMetrics:
+def _shown(site: str, found: Measurement) -> SiteMetrics:
     """A site as it may be shown: its noisy count has to be large enough."""
-    enough = report.accuracy is not None and report.reliability.records >= MIN_RECORDS
-    return SiteMetrics(site, None, report if enough else None)
+    records = found.records if isinstance(found, Performance) else found.reliability.records
+    return SiteMetrics(site, None, found if found.accuracy is not None and records >= MIN_RECORDS else None)
 
 
-def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None, ClientErrors | None]:
-    """The metrics, and the curves and the clients' own errors where these were queried too."""
+def _parts(artifact: Any) -> tuple[Measurement, ClientErrors | None]:
+    """The metrics, and the clients' own errors where these were queried too."""
     parts = artifact if isinstance(artifact, tuple) else (artifact,)
-    curves = next((part for part in parts if isinstance(part, Curves)), None)
-    return parts[0], curves, next((part for part in parts if isinstance(part, ClientErrors)), None)
+    return parts[0], next((part for part in parts if isinstance(part, ClientErrors)), None)
 
 
 def load_calibrator(path: Path) -> Calibrator:
@@ -333,9 +338,12 @@ def evaluate(
     *,
     calibrator: Calibrator | None = None,
     participation: Participation | None = None,
-    curves: bool = False,
     per_client: bool = False,
     min_count: int = MIN_RECORDS,
+    threshold: float | None = None,
+    threshold_for: str | None = None,
+    scores_are: Sequence[float] = (),
+    records_about: int | None = None,
     **options: Unpack[Options],
 ) -> EvaluationResult:
     """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
@@ -353,12 +361,20 @@ def evaluate(
         Applied to the scores before anything is measured.
     participation
         Who takes part; everyone if left out.
-    curves
-        Of a binary classifier, release ROC, precision-recall and reliability curves too, within the same budget.
     per_client
         Measure how badly calibrated the usual client is too, within the same budget.
     min_count
         The smallest count of records, apart from 0, that published tables and figures of an exact model show.
+    threshold
+        Of two classes: sensitivity, net benefit and other metrics of decisions are for calling records positive that
+        score at least that; 0.5 if left out.
+    threshold_for
+        Instead, a target that chooses the threshold from the released table: "sensitivity=0.9" or "net-benefit".
+    scores_are
+        Of two classes: all scores that the classifier gives, if they are few and public, so that ties are known as
+        ties.
+    records_about
+        A public guess of the number of records, which sets the resolution under noise; 2,000 if left out.
     **options
         Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
@@ -391,6 +407,15 @@ def evaluate(
     ['east', 'north', 'west']
     """
     source, session = opening(data, **options)
-    who = participation or Everyone()
-    model = privacy or Open()
-    return Evaluation(source, model, who, calibrator, curves, per_client, session, min_count).run()
+    return Evaluation(
+        data=source,
+        privacy=privacy or Open(),
+        participation=participation or Everyone(),
+        calibrator=calibrator,
+        per_client=per_client,
+        session=session,
+        min_count=min_count,
+        decision=Decision.of(threshold_for, threshold),
+        scores=tuple(scores_are),
+        records=records_about,
+    ).run()

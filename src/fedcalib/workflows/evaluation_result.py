@@ -1,0 +1,118 @@
+"""What an evaluation found: as data, as tables, as pictures and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from fedcalib.accounting.spending import Spending
+from fedcalib.artifacts.evaluation import ClientErrors
+from fedcalib.artifacts.performance import BinaryPerformance
+from fedcalib.files import save_text
+from fedcalib.workflows import documents, reports
+from fedcalib.workflows.documents import Measurement
+
+NAMES: Final = reports.EVALUATION_FILES
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SiteMetrics:
+    """The metrics of one site; None where it has too few records to be shown."""
+
+    site: str
+    records: int | None
+    metrics: Measurement | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"site": self.site, "records": self.records, "metrics": documents.metrics(self.metrics)}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EvaluationResult:
+    """What was measured, of all sites and of each where they can be seen, and what it cost."""
+
+    metrics: Measurement
+    per_client: ClientErrors | None  # the usual client's own error, where it was asked for
+    sites: tuple[SiteMetrics, ...] | None  # None where the privacy model hides them
+    privacy: Spending
+    counts: Mapping[str, int | None]
+    left_out: tuple[str, ...]  # what is said about records that were left out
+    remarks: tuple[str, ...]  # what is said about metrics and sites that are not shown
+    replayed: bool
+    min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Everything that a reader has to know."""
+        return (*self.left_out, *self.remarks)
+
+    @property
+    def threshold(self) -> float | None:
+        """The threshold of decisions; None with more than two classes."""
+        return self.metrics.threshold if isinstance(self.metrics, BinaryPerformance) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data, as `fedcalib evaluate --format json` prints it."""
+        return {
+            "method": "federated-metrics",
+            **self.counts,
+            "privacy": asdict(self.privacy),
+            "metrics": documents.metrics(self.metrics),
+            "unmeasurable": documents.unmeasurable(self.metrics),
+            "threshold": self.threshold,
+            "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
+            "per_client": None if self.per_client is None else self.per_client.to_json(),
+            "warnings": list(self.warnings),
+            "replayed": self.replayed,
+            **documents.minimum(self.min_count),
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas frame of the metrics with their intervals; one row per metric."""
+        return documents.frame(documents.by_metric({"measured": self.metrics}))
+
+    def tables(self) -> list[documents.TextTable]:
+        """The result for people."""
+        document = self.to_json()
+        values, reasons = {"value": document["metrics"]}, {"value": document["unmeasurable"]}
+        return [
+            documents.metrics_table("All sites together", values, reasons),
+            *documents.own_table(document["per_client"]),
+            *documents.site_tables(document["per_site"]),
+            documents.facts_table("Privacy", document["privacy"]),
+        ]
+
+    def report(self, path: documents.Folder) -> None:
+        """Write the report, one self-contained HTML page."""
+        save_text(Path(path), self.files()["report.html"].decode())
+
+    def files(self) -> dict[str, bytes]:
+        """The report page, the pictures beside it, and the evaluation itself, to be loaded later."""
+        drawn = reports.curves({"model": self.metrics}, self.min_count)
+        page = reports.evaluation_page(
+            self.metrics,
+            self.privacy,
+            self.to_json(),
+            self._summary,
+            metrics=reports.metric_rows(self.metrics),
+            figures=tuple(drawn.values()),
+            provenance={"method": "federated-metrics"},
+        )
+        contents = {**reports.files(page), **{f"{name}.png": one.png for name, one in drawn.items()}}
+        contents["performance.json"] = self.metrics.dumps(self.privacy, min_count=self.min_count or 1).encode()
+        return {name: contents[name] for name in NAMES if name in contents}
+
+    @property
+    def _summary(self) -> tuple[str, ...]:
+        if self.threshold is None:
+            return ()
+        return (f"Decisions: a record is called positive if it scores at least {self.threshold:.4g}.",)
+
+    def save(self, folder: documents.Folder) -> dict[str, str]:
+        """Write the report, the pictures and the evaluation into a folder; say where each file is."""
+        return documents.write_all(folder, self.files())
