@@ -25,6 +25,7 @@ from fedcalib.types import Floats
 
 Z: Final = normal_quantile(0.95)
 _GRID: Final = 256  # cells of the score on which residuals are smoothed
+_LEFT: Final = 0.5  # of the noise variance, after the projection onto nonnegative counts
 _TERMS: Final = 32  # of a sum of absolute values whose interval is computed
 
 
@@ -70,13 +71,22 @@ class Gaps:
         """Nonnegative counts by label and bin, shape (2, bins)."""
         return self.sheet.counts @ self.member.T
 
+    def error(self) -> Measured:
+        """Mean absolute gap, of the nonnegative counts, with its interval, from the noisy ones."""
+        nearest = self._sums(self.weights, self.sheet.counts)
+        return gap_error(nearest, self.gap, self.noise, self.sampling, self.sheet.records)
+
     def _sums(self, weights: Floats, counts: Floats) -> Floats:
         return np.asarray(weights.reshape(len(weights), -1) @ counts.reshape(-1))
 
 
-def gap_error(gap: Floats, noise: Floats, sampling: Floats, records: float) -> Measured:
-    """Mean absolute gap with its interval; `noise` is a covariance, (k, k), and `sampling` variances, (k,)."""
-    debiased = debiased_absolute(gap, np.diag(noise))
+def gap_error(nearest: Floats, gap: Floats, noise: Floats, sampling: Floats, records: float) -> Measured:
+    """Mean absolute gap with its interval; `noise` is a covariance, (k, k), and `sampling` variances, (k,).
+
+    The value is that of the nonnegative counts. Where cells are empty these hold about half of the noise, whose bias
+    is subtracted; that of sampling is not, so that without noise the value is the plug-in error.
+    """
+    debiased = debiased_absolute(nearest, _LEFT * np.diag(noise))
     bounds = absolute_sum_interval(gap, noise + np.diag(sampling))
     return _absolute(float(debiased.sum()) / records, bounds, records)
 

@@ -101,7 +101,7 @@ class Ratios:
     """Ratios of weighted sums of the counts, such as rates at several thresholds, shape (k,)."""
 
     value: Floats  # NaN where the divisor does not stand out from its noise
-    records: Floats  # the divisor
+    records: Floats  # the divisor: for a proportion, its records; otherwise as many as have the same variance
     noise: Floats  # variance
     reading: Floats
 
@@ -152,17 +152,18 @@ class ScoreSheet:
         return np.concatenate([[2 * self.odds[0] - inner[0]], inner, [2 * self.odds[-1] - inner[-1]]])
 
     @cached_property
-    def step(self) -> float:
-        """The width of all cells in log-odds; 0 where it differs or scores are tied."""
-        widths = np.diff(self.odds)
-        even = len(widths) and not self.tied and np.ptp(widths) < 1e-6 * float(widths[0])
-        return float(widths[0]) if even else 0.0
+    def widths(self) -> Floats:
+        """The width of each cell in log-odds; 0 of open cells, and where scores are tied, shape (cells,)."""
+        if self.tied or len(self.odds) < 3:
+            return np.zeros_like(self.odds)
+        widths: Floats = np.gradient(self.odds)
+        widths[0] = widths[-1] = 0.0
+        return widths
 
     def grouped(self, values: Floats, second: Floats) -> Floats:
         """A function of the log-odds at the cells, corrected for their width by its second derivative."""
-        correction = second * self.step**2 / 24
-        correction[0] = correction[-1] = 0.0  # open cells
-        return values - correction
+        corrected: Floats = values - second * np.square(self.widths) / 24
+        return corrected
 
     @cached_property
     def known(self) -> Bools:
@@ -189,7 +190,15 @@ class ScoreSheet:
         bound = np.zeros(len(part))
         if undecided is not None:
             bound = undecided.reshape(len(part), -1) @ self.counts.reshape(-1) / records
-        return Ratios(value, records, noise, bound)
+        alike = records / np.maximum(self._spread(centred, value, records), 1e-3)
+        return Ratios(value, alike, noise, bound)
+
+    def _spread(self, centred: Floats, value: Floats, records: Floats) -> Floats:
+        """Sampling variance of ratios over that of a proportion, which is one; of F1, for instance, it is more."""
+        own = np.square(centred).reshape(len(centred), -1) @ self.counts.reshape(-1) / records
+        binomial = np.clip(value, 0.0, 1.0) * (1 - np.clip(value, 0.0, 1.0))
+        some = np.isfinite(value) & (binomial > 1e-6)
+        return np.where(some, np.divide(own, binomial, out=np.ones_like(own), where=some), 1.0)
 
     def above(self, thresholds: Floats) -> tuple[Floats, Floats]:
         """Fraction of each cell that scores at least each threshold, and how much of it may not, (k, cells)."""
@@ -219,9 +228,9 @@ def area(sheet: ScoreSheet) -> Functional:
 
 
 def _neighbours(sheet: ScoreSheet, counts: Floats) -> Floats:
-    """The next cell's count less the previous one's; 0 where cells are open, of unequal width, or hold ties."""
+    """The next cell's count less the previous one's; 0 where cells are open or hold ties."""
     found = np.zeros_like(counts)
-    if sheet.step and len(counts) > 4:
+    if not sheet.tied and len(counts) > 4:
         inner = counts.copy()
         inner[0] = inner[-1] = 0.0
         found[1:-1] = inner[2:] - inner[:-2]
@@ -245,7 +254,7 @@ def average_precision(sheet: ScoreSheet) -> Functional:
     hits, called = _from_above(positive), _from_above(records)
     if not sheet.tied:  # the j-th of p positives among m records in random order is about number j (m + 1) / (p + 1)
         hits, called = hits - positive + (positive + 1) / 2, called - records + (records + 1) / 2
-    floor = max(float(sheet.table.total_deviations.max()), _TINY)
+    floor = max(float(sheet.table.total_deviations.max()), 1e-9)
     called = np.maximum(called, floor)
     precision = np.minimum(hits / called, 1.0)
     value = float(positive @ precision) / P
@@ -270,7 +279,7 @@ def log_loss(sheet: ScoreSheet) -> Functional:
     score, odds = sheet.score, sheet.odds
     losses = np.stack([np.logaddexp(0.0, odds), np.logaddexp(0.0, -odds)])
     curvature = score * (1 - score)
-    return mean(sheet, np.stack([sheet.grouped(row, curvature.copy()) for row in losses]))
+    return mean(sheet, np.stack([sheet.grouped(row, curvature) for row in losses]))
 
 
 def brier(sheet: ScoreSheet) -> Functional:

@@ -11,6 +11,7 @@ from typing import Final, final
 
 import numpy as np
 
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import EVEN, Axis, EvenLogOdds, bin_index_unchecked
 from fedcalib.metrics.losses import SMALLEST
@@ -232,6 +233,53 @@ class ScoreCells(RecordQuery):
     def _cells(self, records: Records) -> Ints:
         cell = self.axis.cells(scores_of(records, self.column), self.cells) + self.cells * records.labels
         return cell + 2 * self.cells * groups_of(records, self.group, self.groups) if self.group else cell
+
+
+@final
+@dataclass(frozen=True)
+class PairedCells(RecordQuery):
+    """Labels by cell of two scores of the same record: one cell of one, so every norm is 1.
+
+    Cells are (label, cell of the model's score, cell of the other score). The other score is that of another column,
+    or of a calibrator that a client applies to its own records; neither changes what a record adds.
+
+    Parameters
+    ----------
+    cells
+        Number of cells per score.
+    axis
+        Where the cells lie.
+    column
+        The column of the other model's scores; empty for a calibrator.
+    calibrator
+        The calibrator that gives the other score.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.scores import PairedCells
+    >>> records = fc.Records.of_scores([0.1, 0.9], [0, 1], rival=[0.8, 0.7])
+    >>> PairedCells(2, column="rival").pooled(records).tolist()
+    [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    """
+
+    cells: int
+    axis: Axis = LOG_ODDS
+    column: str = ""
+    calibrator: Calibrator | None = None
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.cells <= 1 << 10 or bool(self.column) == (self.calibrator is not None):
+            raise InputError(f"Expected 2 to 1024 cells and a column or a calibrator, found {self.cells} cells.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {"pairs": Block((2, self.cells, self.cells), integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        other = scores_of(records, self.column) if self.calibrator is None else self.calibrator.over(records).score
+        cell = [self.axis.cells(score, self.cells) for score in (scores_of(records), other)]
+        return Rows(((records.labels * self.cells + cell[0]) * self.cells + cell[1])[:, None], None)
 
 
 def groups_of(records: Records, column: str, values: Values) -> Ints:
