@@ -18,9 +18,12 @@ from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Runtime
 from fedcalib.method import Method
+from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import METRICS
 from fedcalib.privacy import Privacy
 from fedcalib.records import Schema
 from fedcalib.registry import choices, kebab
+from fedcalib.report.tables import verdict_on
 from fedcalib.workflows.session import Phase
 
 
@@ -119,7 +122,27 @@ def measured(measured: Any) -> dict[str, float | None] | None:
     return {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
 
 
-def missing(*reports: Measurement) -> tuple[str, ...]:
+def changes(
+    before: Measurement | None, after: Measurement | None, change: Mapping[str, Measured]
+) -> dict[str, dict[str, float | None] | None]:
+    """Write the paired change of every metric that both have, with null where it cannot be stated."""
+    both = [metrics(report) or {} for report in (before, after)]
+    known = {name for name in both[0] if all(side.get(name) is not None for side in both)}
+    return {name: measured(change[name]) if name in change and name in known else None for name in both[0]}
+
+
+def verdicts(before: Measurement | None, after: Measurement | None, change: Mapping[str, Measured]) -> dict[str, str]:
+    """In words, whether each metric is better, worse or not clearly changed, by its paired change."""
+    directions = {metric.name: metric.direction for metric in METRICS}
+    stated = changes(before, after, change)
+    return {
+        name: verdict_on(None, None, change[name], directions[name]).words
+        for name, value in stated.items()
+        if value is not None
+    }
+
+
+def missing(*reports: Any) -> tuple[str, ...]:
     """What readers of the reports have to know, each sentence once."""
     return tuple(dict.fromkeys(text for report in reports for text in getattr(report, "warnings", ())))
 
