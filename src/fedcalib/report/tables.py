@@ -15,6 +15,7 @@ from fedcalib.metrics.table import Direction
 from fedcalib.report.values import Count, Diagram, MetricRow, Number, Public, SiteRow, known, numbers, parts
 
 MISSING = "–"
+_INVISIBLE = 5e-5  # a difference that would be shown as zero
 PRIVATE = "not shown (private)"
 TOO_FEW = "too few to show"
 
@@ -166,7 +167,7 @@ def verdict_on(before: Measured | None, after: Measured | None, change: Measured
     difference, low, high = _difference(before, after, change)
     if math.isnan(difference):
         return Verdict("", "even")
-    if difference == 0:
+    if abs(difference) < _INVISIBLE:
         return Verdict("unchanged", "even")
     if low <= 0 <= high:
         return Verdict("no clear change", "even")
