@@ -65,7 +65,8 @@ MODELS: dict[str, fc.privacy.Privacy] = {
 
 def studies(kind: Scores, records: int, privacy: fc.privacy.Privacy, runs: int, first: int = 0) -> Iterator[dict]:
     """What each of many evaluations finds: (value, low, high) by name, or None where it is not stated."""
-    method = fc.FederatedMetrics(records=records)
+    listed = tuple(((np.arange(TIES) + 0.5) / TIES).tolist()) if kind.tied else ()
+    method = fc.FederatedMetrics(records=records, scores=listed)
     for run in range(first, first + runs):
         federation = kind.federation(records, 1_000_000 + run)
         found = fc.run(method, fc.InProcess(federation), privacy, randomness=fc.Simulated(run)).artifact

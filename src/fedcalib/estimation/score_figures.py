@@ -30,6 +30,11 @@ _SPANS: Final = {
     "nll": 2.0,
     "scaled_brier": 2.0,
 }  # of figures that are not between 0 and 1: from worthless to perfect, about
+_BEYOND: Final = frozenset({"nll", "slope", "intercept", "e50", "e90"})  # figures that need every single log-odds
+_OUTSIDE: Final = (
+    "not measurable with this table: many scores lie beyond odds of 1 to {odds}, where it has one cell; state a larger "
+    "public number of records for a wider one"
+)
 UNKNOWN: Final = Measured(float("nan"), 0.0, 1.0)
 
 
@@ -165,13 +170,15 @@ class BinaryFigures:
     def debiased_ece(self) -> Measured:
         if self.totals is None:
             noise = np.diag(self.gaps.noise)
-            return debiased_error(self.gaps.gap, noise, self.gaps.sampling, self.gaps.counts.sum(axis=0))
+            count = self.gaps.counts.sum(axis=0)
+            return debiased_error(self.gaps.gap, noise, self.gaps.sampling, count, self.sheet.records)
         negative, positive = self.totals.bins
         count = negative + positive
         gap = self.totals.confidence - positive
         spread = np.divide(positive * negative, count - 1, out=np.zeros_like(count), where=count > 1)
         single = count > 1
-        return debiased_error(gap[single], np.zeros(int(single.sum())), spread[single], count[single])
+        noise = np.zeros(int(single.sum()))
+        return debiased_error(gap[single], noise, spread[single], count[single], self.totals.records)
 
     def smooth_ece(self) -> Measured:
         return smooth_error(self.sheet)
@@ -190,6 +197,8 @@ class BinaryFigures:
         found, half = self.all[name], _SPANS.get(name, 1.0) / 2
         width = found.high - found.low
         known = isfinite(found.value) and isfinite(width)
+        if known and name in _BEYOND and (self.totals is None or name != "nll") and self.sheet.open_ends.any():
+            return _OUTSIDE.format(odds=f"{np.exp(float(np.abs(self.sheet.odds).max())):,.0f}")
         if known and width <= half:
             return ""
         if self.sheet.table.exact:

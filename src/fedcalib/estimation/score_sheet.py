@@ -106,18 +106,18 @@ class Ratios:
     reading: Floats
 
     def rate(self, index: int = 0) -> Measured:
-        """A proportion with Wilson's interval for the effective number of records under noise."""
+        """A proportion with Wilson's interval, which noise widens.
+
+        The ends are the rates m with (m - value)^2 = z^2 (m (1 - m) / records + noise): the variance of sampling
+        vanishes towards 0 and 1, that of noise does not.
+        """
         value, records = float(self.value[index]), float(self.records[index])
         if np.isnan(value):
             return Measured(value, 0.0, 1.0)
-        rate, bound = float(np.clip(value, 0.0, 1.0)), float(self.reading[index])
-        shrunken = (rate * records + 2) / (records + 4)
-        sampling = shrunken * (1 - shrunken) / records
-        effective = records * sampling / (sampling + float(self.noise[index]))
-        centre = (rate + Z * Z / (2 * effective)) / (1 + Z * Z / effective)
-        half = Z * np.sqrt(rate * (1 - rate) / effective + Z * Z / (4 * effective**2)) / (1 + Z * Z / effective)
-        low, high = max(float(centre - half) - bound, 0.0), min(float(centre + half) + bound, 1.0)
-        return Measured(rate, min(low, rate), max(high, rate))
+        noise, bound, z2 = float(self.noise[index]), float(self.reading[index]), Z * Z / records
+        middle, width = value + z2 / 2, z2 * value - z2 * value**2 + Z * Z * noise * (1 + z2) + z2**2 / 4
+        half = np.sqrt(max(width, Z * Z * noise, 1e-18))
+        return within(value, (middle - half) / (1 + z2) - bound, (middle + half) / (1 + z2) + bound, 0.0, 1.0)
 
 
 @final
@@ -159,6 +159,19 @@ class ScoreSheet:
         widths: Floats = np.gradient(self.odds)
         widths[0] = widths[-1] = 0.0
         return widths
+
+    @cached_property
+    def open_ends(self) -> Floats:
+        """1 where many scores lie beyond the lowest or the highest cell, which is open, otherwise 0, shape (2,).
+
+        A density falls off towards its ends, so a last cell with clearly more records than the next one holds others.
+        """
+        if self.tied or len(self.odds) < 4:
+            return np.zeros(2)
+        records = self.table.counts.sum(axis=0)
+        noise = np.sqrt(2 * self.table.noise[-1].mean())
+        last, next_ = records[[0, -1]], records[[1, -2]]
+        return np.asarray(last - next_ > 3 * np.sqrt(np.maximum(last + next_, 1.0)) + 4 * noise, dtype=np.float64)
 
     def grouped(self, values: Floats, second: Floats) -> Floats:
         """A function of the log-odds at the cells, corrected for their width by its second derivative."""
@@ -215,7 +228,11 @@ class ScoreSheet:
 
 
 def area(sheet: ScoreSheet) -> Functional:
-    """Area under the ROC curve: the chance that a positive is scored above a negative, with ties counted one half."""
+    """Area under the ROC curve: the chance that a positive is scored above a negative, with ties counted one half.
+
+    Where many scores lie beyond the last cell, it may be off by what pairs inside that cell would add if they were
+    ordered as well as all others.
+    """
     negative, positive = sheet.counts
     N, P = negative.sum(), positive.sum()
     below, over = np.cumsum(negative) - negative / 2, P - np.cumsum(positive) + positive / 2
@@ -224,7 +241,8 @@ def area(sheet: ScoreSheet) -> Functional:
     below, over = below - nearer[0] / 12, over + nearer[1] / 12
     value = float(positive @ below / (P * N))
     influence = np.stack([(over / P - value) / N, (below / N - value) / P])
-    return Functional(value, influence, abs(value - plain))
+    hidden = max(value - 0.5, 0.0) * float((positive * negative)[[0, -1]] @ sheet.open_ends) / float(P * N)
+    return Functional(value, influence, abs(value - plain) + hidden)
 
 
 def _neighbours(sheet: ScoreSheet, counts: Floats) -> Floats:

@@ -159,7 +159,7 @@ def _power_of_two(number: float, least: int, most: int) -> int:
 
 def _reach(cells: int) -> float:
     """Few cells cover less, so that they are not too wide."""
-    return 6.0 if cells <= 32 else 8.0 if cells <= 64 else 10.0
+    return 6.0 if cells <= 32 else 10.0 if cells <= 64 else 16.0
 
 
 def exact_performance(resolution: Resolution, threshold: float, bins: int) -> Flow[BinaryPerformance]:
@@ -175,7 +175,7 @@ def exact_performance(resolution: Resolution, threshold: float, bins: int) -> Fl
 
 def totals_of(sums: Answer, group: int) -> ScoreTotals:
     """The exact sums of one group."""
-    means, confidence = sums["means"][group] / FINE, sums["confidence"][group] / FINE
+    means, confidence = sums["means"][group] / FINE, sums["confidence"][group] / FINE[2]
     return ScoreTotals(means, sums["squares"][group], sums["decisions"][group], sums["bins"][group], confidence)
 
 

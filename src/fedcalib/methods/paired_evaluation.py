@@ -20,7 +20,7 @@ from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.flows.tables import two_classes
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.evaluation import FederatedMetrics, Resolution, totals_of
-from fedcalib.queries.scores import PairedCells, ScoreCells, ScoreSums, Values, check_groups
+from fedcalib.queries.scores import LOG_ODDS, PairedCells, ScoreCells, ScoreSums, Values, check_groups
 from fedcalib.queries.wrapped import Calibrated
 from fedcalib.query import Answer, Join, Query
 from fedcalib.records import Schema
@@ -142,8 +142,10 @@ class PairedMetrics(Method[PairedPerformance]):
 
     def _joint(self, schema: Schema) -> Flow[PairedPerformance]:
         resolution, exact = Resolution.of(self.measure, schema), self.measure.epsilon is None
-        number = _EXACT_PAIRS if exact else int(max(min(2 * sqrt(resolution.cells), 32), 8))
-        pairs = replace(resolution, cells=len(self.measure.scores) or number, tree=False)
+        number = len(self.measure.scores) or int(max(min(2 * sqrt(resolution.cells), 32), 8))
+        pairs = replace(resolution, cells=number, tree=False)
+        if exact and not self.measure.scores:  # it only serves the variance of the change
+            pairs = Resolution(_EXACT_PAIRS, LOG_ODDS)
         query = PairedCells(pairs.cells, pairs.axis, self.column, self.calibrator)
         join = Join((query, *(self._own(resolution) if exact else ())))
         answer = yield join
