@@ -16,7 +16,7 @@ from pyarrow import compute, types
 
 from fedcalib.data.columns import ColumnLayout
 from fedcalib.errors import InputError
-from fedcalib.types import Bools, Floats, Ints
+from fedcalib.types import Array, Bools, Floats, Ints
 
 _MISSING = ("", "na", "n/a", "nan", "null", "none")
 _TOLERANCE = 1e-3  # how far probabilities may be from summing to one
@@ -61,15 +61,35 @@ class Batch:
             found = cells[index].as_py()[:40]
             raise InputError(f"Expected a number in {self.place(column, index)}, found {found!r}.") from error
 
-    def words(self, column: str, what: str) -> Any:
-        """A column of names as an Arrow array of text; a missing name is refused."""
+    def groups(self, column: str) -> Array:
+        """A column of groups as text, (n,); a missing one is empty."""
+        found: Array = compute.fill_null(self._text(column), "").to_numpy(zero_copy_only=False)
+        return found.astype(str)
+
+    def rival(self, column: str) -> tuple[Floats, Bools]:
+        """Another model's scores, (n,), and which rows have one."""
+        scores = self.numbers(column).astype(np.float64)
+        known: Bools = np.isfinite(scores)
+        outside = known & ((scores < 0) | (scores > 1))
+        if outside.any():
+            row = int(outside.argmax())
+            raise InputError(
+                f"Expected a probability between 0 and 1 in {self.place(column, row)}, found {scores[row]:.6g}."
+            )
+        return scores, known
+
+    def _text(self, column: str) -> Any:
         array = _plain(self.columns[column])
         if types.is_floating(array.type):
             array = compute.if_else(compute.is_nan(array), pa.scalar(None, array.type), array)
         try:
-            words = compute.utf8_trim_whitespace(compute.cast(array, pa.string()))
+            return compute.utf8_trim_whitespace(compute.cast(array, pa.string()))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(f"Expected names in column '{column}' of {self.file}, found {array.type}.") from error
+
+    def words(self, column: str, what: str) -> Any:
+        """A column of names as an Arrow array of text; a missing name is refused."""
+        words = self._text(column)
         absent = compute.fill_null(compute.equal(words, ""), True).to_numpy(zero_copy_only=False)
         if absent.any():
             place = self.place(column, int(absent.argmax()))
@@ -144,7 +164,10 @@ class Batch:
         for name in layout.scores:
             if not np.isfinite(self.numbers(name)[row]):
                 return self.place(name, row)
-        if layout.time is not None and self.labels(str(layout.label), layout.classes)[1][row]:
+        labelled = bool(self.labels(str(layout.label), layout.classes)[1][row])
+        if layout.rival is not None and labelled and not np.isfinite(self.numbers(layout.rival)[row]):
+            return self.place(layout.rival, row)
+        if layout.time is not None and labelled:
             return self.place(layout.time, row)
         return self.place(str(layout.label), row)
 

@@ -26,8 +26,10 @@ class ColumnLayout:
         The score columns in order of the classes; one column is the score of class 1.
     are_logits
         Whether the scores are logits rather than probabilities.
-    label, site, unit, time
+    label, site, unit, time, rival
         The other columns, or None where the file is read without them.
+    groups
+        Columns that say to which group a record belongs.
 
     Examples
     --------
@@ -43,6 +45,8 @@ class ColumnLayout:
     site: str | None
     unit: str | None
     time: str | None = None
+    rival: str | None = None
+    groups: tuple[str, ...] = ()
 
     @property
     def classes(self) -> int:
@@ -52,8 +56,8 @@ class ColumnLayout:
     @property
     def needed(self) -> tuple[str, ...]:
         """The names of all columns to read, each once."""
-        others = (name for name in (self.label, self.site, self.unit, self.time) if name is not None)
-        return tuple(dict.fromkeys((*self.scores, *others)))
+        stated = (self.label, self.site, self.unit, self.time, self.rival)
+        return tuple(dict.fromkeys((*self.scores, *(name for name in stated if name is not None), *self.groups)))
 
 
 @final
@@ -82,6 +86,11 @@ class Columns:
     sites
         All sites that the column `site` may name, which are public: one without records is a site too. Without a list,
         the sites that occur are taken to be public.
+    rival
+        A column of another model's scores of class 1.
+    groups
+        Columns that say to which group a record belongs, such as a sex; they are read as text, and a record without a
+        value is in no group.
 
     Raises
     ------
@@ -104,6 +113,8 @@ class Columns:
     unit: str | None = None
     time: str | None = None
     sites: Sequence[str] | None = None
+    rival: str | None = None
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         stated = [name for name in ("score", "logits", "probs") if getattr(self, name) is not None]
@@ -124,9 +135,10 @@ class Columns:
             raise InputError(
                 f"Expected a column of sites in {file} with a list of sites, found none; name it with site."
             )
-        stated = {"label": self.label, "site": site, "unit": self.unit, "time": self.time}
+        stated = {"label": self.label, "site": site, "unit": self.unit, "time": self.time, "rival": self.rival}
         others = {option: None if name is None else _one(name, names, file, option) for option, name in stated.items()}
-        return ColumnLayout(scores, are_logits, **others)
+        groups = tuple(_one(name, names, file, "group") for name in self.groups)
+        return ColumnLayout(scores, are_logits, **others, groups=groups)
 
     def _scores(self, names: Sequence[str], file: str) -> tuple[tuple[str, ...], bool]:
         if self.score is not None:

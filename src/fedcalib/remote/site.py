@@ -362,7 +362,8 @@ def records_of(config: Mapping[str, Any]) -> Federation:
     """
     from fedcalib.data import Columns, read_checked
 
-    columns = Columns(**{name: str(config[name]) for name in _COLUMNS if name in config})
+    stated: dict[str, Any] = {name: str(config[name]) for name in _COLUMNS if name in config}
+    columns = Columns(**stated)
     secret = DiskJournal(Path(_given(config, "state"))).secret()
     reading = read_checked([Path(_given(config, "data-path"))], columns, seed=secret)
     return Federation.of([reading.federation.records])

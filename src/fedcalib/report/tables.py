@@ -12,7 +12,7 @@ from typing import final
 
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import Direction
-from fedcalib.report.values import Count, Diagram, MetricRow, Number, Public, SiteRow, known, numbers, parts
+from fedcalib.report.values import Count, Diagram, MetricRow, Number, PageTable, Public, SiteRow, known, numbers, parts
 
 MISSING = "–"
 _INVISIBLE = 5e-5  # a difference that would be shown as zero
@@ -138,6 +138,16 @@ class Verdict:
 def metric_rows(rows: Sequence[MetricRow]) -> tuple[PageRow, ...]:
     decimals = decimals_for(value for row in rows for value in (row.before, row.after))
     return tuple(_row(row, decimals) for row in rows)
+
+
+def figure_table(table: PageTable) -> dict[str, object]:
+    """A table of figures as text, for the template."""
+    rows = [(name, [_figure(value) for value in values]) for name, values in table.rows]
+    return {"title": table.title, "columns": table.columns, "rows": rows, "caption": table.caption}
+
+
+def _figure(value: Measured | str | None) -> PageCell:
+    return PageCell(MISSING, value) if isinstance(value, str) else _cell(value, 4)
 
 
 def site_rows(rows: Sequence[SiteRow]) -> tuple[PageRow, ...]:

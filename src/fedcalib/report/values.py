@@ -50,6 +50,17 @@ class MetricRow:
 
 @final
 @dataclass(frozen=True)
+class PageTable:
+    """A table of figures with intervals under a heading; a text stands where there is no figure."""
+
+    title: str
+    columns: tuple[str, ...]  # the first names the rows
+    rows: tuple[tuple[str, tuple[Measured | str | None, ...]], ...]
+    caption: str = ""
+
+
+@final
+@dataclass(frozen=True)
 class SiteRow:
     """One site's gap before and after; for a site with too few records only its name may be shown."""
 

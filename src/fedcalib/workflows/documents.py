@@ -203,11 +203,12 @@ def phase_tables(phases: Sequence[Phase[Any]]) -> list[TextTable]:
     return tables
 
 
-def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20) -> list[TextTable]:
+def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20, *, sort: bool = True) -> list[TextTable]:
     """Lay single sites out, the largest first; the rest stands in the JSON document."""
     if not rows:
         return []
-    shown = sorted((row for row in rows if row["metrics"] is not None), key=lambda row: -(row["records"] or 0))
+    known = [row for row in rows if row["metrics"] is not None]
+    shown = sorted(known, key=lambda row: -(row["records"] or 0)) if sort else known
     title = "Single sites" if len(shown) <= most else f"{most} of {len(shown)} sites"
     names = [metric.name for metric in headline() if any(metric.name in row["metrics"] for row in shown)]
     cells = tuple(

@@ -7,7 +7,7 @@ the sum of the answers is what all sites say together. Where nothing is hidden, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Unpack, final
@@ -19,6 +19,7 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.evaluation import ClientErrors
 from fedcalib.artifacts.performance import BinaryPerformance, Performance
+from fedcalib.artifacts.performance_parts import GroupedPerformance, PairedPerformance
 from fedcalib.artifacts.saving import load
 from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
 from fedcalib.errors import InputError
@@ -28,6 +29,7 @@ from fedcalib.loop import Agreement, Result, Runtime, conduct
 from fedcalib.method import Method, drive
 from fedcalib.methods.compose import Together
 from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE
+from fedcalib.methods.paired_evaluation import GroupedMetrics, PairedMetrics
 from fedcalib.metrics.intervals import Measured
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
@@ -39,7 +41,9 @@ from fedcalib.types import Ints
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import as_published, for_units, smallest_count
 from fedcalib.workflows.documents import Measurement
+from fedcalib.workflows.drift import Day, Every
 from fedcalib.workflows.evaluation_result import EvaluationResult, SiteMetrics
+from fedcalib.workflows.groups import GroupResult, Groups
 from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
 MOST: Final = 1000  # sites of a report, or that keep a transcript each
@@ -135,23 +139,35 @@ class Decision:
             pass
         raise InputError(f"Expected the target sensitivity=0.9 (or another number) or net-benefit, found '{target}'.")
 
-    def applied(self, found: Measurement, epsilon: float | None) -> tuple[Measurement, tuple[str, ...]]:
-        """The evaluation with decisions at the threshold that reaches the target, and what there is to say about it."""
-        targeted = self.net_benefit or self.sensitivity is not None
-        if not targeted or not isinstance(found, BinaryPerformance):
-            return found, ("A target for the threshold needs two classes.",) if targeted else ()
+    @property
+    def targeted(self) -> bool:
+        """Whether the threshold follows from the released table."""
+        return self.net_benefit or self.sensitivity is not None
+
+    def chosen(self, found: Measurement) -> tuple[float | None, tuple[str, ...]]:
+        """The threshold that reaches the target, or None if there is none, and what there is to say about it."""
+        if not self.targeted:
+            return None, ()
+        if not isinstance(found, BinaryPerformance):
+            raise InputError("Expected two classes for a threshold, found more.")
         threshold = found.threshold_for(sensitivity=self.sensitivity, net_benefit=self.net_benefit)
         if not 0 <= threshold < 1:
-            return found, (f"No threshold reaches the target; decisions are at {found.threshold:g}.",)
-        figures = BinaryFigures(found.sheet, threshold, found.bins, None, epsilon)
-        decisions = {name: figures.all[name] for name in DECISIONS}
-        reasons = {name: why for name, why in found.reasons.items() if name not in decisions}
-        reasons |= {name: why for name in decisions if (why := figures.reason(name))}
-        chosen = (
+            return None, (f"No threshold reaches the target; decisions are at {found.threshold:g}.",)
+        told = (
             f"The threshold {threshold:.4g} was chosen from the released table, on the records that it is measured on."
         )
-        told = replace(found, threshold=threshold, figures={**found.figures, **decisions}, reasons=reasons)
-        return told, (chosen,)
+        return threshold, (told,)
+
+
+def _decided(found: Any, threshold: float | None, epsilon: float | None) -> Any:
+    """The evaluation with decisions at another threshold, read off the same table."""
+    if threshold is None or not isinstance(found, BinaryPerformance):
+        return found
+    figures = BinaryFigures(found.sheet, threshold, found.bins, None, epsilon)
+    decisions = {name: figures.all[name] for name in DECISIONS}
+    reasons = {name: why for name, why in found.reasons.items() if name not in decisions}
+    reasons |= {name: why for name in decisions if (why := figures.reason(name))}
+    return replace(found, threshold=threshold, figures={**found.figures, **decisions}, reasons=reasons)
 
 
 @final
@@ -169,13 +185,27 @@ class Evaluation:
     decision: Decision = field(default_factory=Decision)
     scores: tuple[float, ...] = ()  # the public list of all scores that the classifier gives, if they are few
     records: int | None = None  # a public guess of the number of records, which sets the resolution under noise
+    groups: Groups = field(default_factory=Groups)
+    rival: str = ""  # the column of another model's scores, to be compared on the same records
 
     def __post_init__(self) -> None:
         smallest_count(self.privacy, self.min_count)
+        if self.rival and self.decision.targeted:
+            raise InputError("Expected --threshold with --rival, found a target for the threshold; state a number.")
 
     @property
     def _method(self) -> FederatedMetrics:
         return FederatedMetrics(records=self.records, scores=self.scores, threshold=self.decision.threshold)
+
+    @property
+    def _methods(self) -> tuple[Method[Any], ...]:
+        """What is measured, side by side; each of them has the same share of the budget."""
+        model = PairedMetrics(column=self.rival, measure=self._method) if self.rival else self._method
+        groups = [
+            GroupedMetrics(one.column, one.groups, replace(self._method, records=_each(self.records, one.groups)))
+            for one in self.groups.groupings
+        ]
+        return (model, *groups, *((PerClientECE(),) * self.per_client))
 
     def dry_run(self) -> documents.DryRun:
         """What would be asked and what it would cost; nothing is asked."""
@@ -192,7 +222,8 @@ class Evaluation:
             source, left_out = self._source(conductor)
             phase = self._phase(source.schema)
             alone = self._alone(phase, source)
-            conductor.pay((alone or phase).spending)
+            asked = ((phase, source),) if isinstance(source, Federation) else ()
+            conductor.pay((alone or phase).spending, *asked)
             found = self._measure(phase, alone, source, conductor)
             conductor.tell()
         smallest = smallest_count(self.privacy, self.min_count)
@@ -202,38 +233,50 @@ class Evaluation:
     def _result(
         self, found: _Found, spent: Spending, source: _Source, left_out: tuple[str, ...], replayed: bool
     ) -> EvaluationResult:
-        artifact, sites = found
-        budget = self.privacy.budget
-        metrics, own = _parts(artifact)
-        metrics, chosen = self.decision.applied(metrics, None if budget is None else budget.epsilon)
+        parts, sites = _Parts.of(found[0]), found[1]
+        budget, smallest = self.privacy.budget, smallest_count(self.privacy, self.min_count)
+        threshold, chosen = self.decision.chosen(parts.metrics)
+        epsilon = None if budget is None else budget.epsilon
+        metrics = _decided(parts.metrics, threshold, epsilon)
+        own, share = parts.own, None if budget is None else 1 / len(self._methods)
+        grouped = [
+            replace(one, groups={name: _decided(found, threshold, epsilon) for name, found in one.groups.items()})
+            for one in parts.groups
+        ]
+        size = float(getattr(metrics, "records", 0.0))
+        groups = tuple(GroupResult.of(one, share, size, smallest) for one in grouped)
         return EvaluationResult(
             metrics=metrics,
+            groups=groups,
+            rival=parts.rival,
             per_client=own,
             sites=sites,
             privacy=for_units(spent, self.data.columns.unit),
             counts=documents.counts(source, self.privacy),
             left_out=left_out,
             remarks=(
-                *documents.missing(metrics),
+                *documents.missing(metrics, *((parts.rival,) if parts.rival else ())),
                 *chosen,
                 *self._unseen(sites),
+                *(text for one in groups for text in one.warnings),
                 *(() if own is None else own.warnings),
             ),
             replayed=replayed,
-            min_count=smallest_count(self.privacy, self.min_count),
+            min_count=smallest,
         )
 
     @property
     def _settings(self) -> dict[str, Any]:
         parts = {"privacy": self.privacy, "participation": self.participation, "calibrator": self.calibrator}
         told = {name: wire.encode(part) for name, part in parts.items()}
-        return {**told, "method": wire.encode(self._method), "per_client": self.per_client}
+        return {**told, "methods": [wire.encode(method) for method in self._methods]}
 
     def _source(self, conductor: Conductor) -> tuple[_Source, tuple[str, ...]]:
         """Sites at a distance, or the records with calibrated scores if a calibrator was given."""
         if isinstance(self.data.source, Runtime):
             return self.data.source, ()
         federation, warnings = conductor.read(self.data, self.privacy.private)
+        federation = self.groups.over(federation)
         if self.calibrator is None:
             return federation, warnings
         return replace(federation, records=self.calibrator.over(federation.records)), warnings
@@ -246,7 +289,7 @@ class Evaluation:
                 f"{type(self.privacy).__name__}: a client's own error is a fact about the client, and this model hides "
                 "records."
             )
-        methods: tuple[Method[Any], ...] = (self._method, *((PerClientECE(),) * self.per_client))
+        methods = self._methods
         method = methods[0] if len(methods) == 1 else Together(methods)
         return Phase.of("evaluation", method, self.privacy, self.participation, schema)
 
@@ -261,7 +304,7 @@ class Evaluation:
             conductor.run(replace(alone, name=f"{phase.name}-{index}"), InProcess(Federation.of([records])))
             for index, records in enumerate(federation.clients())
         ]
-        sites = tuple(_shown(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results))
+        sites = tuple(_shown(federation.name(k), _Parts.of(one.artifact).metrics) for k, one in enumerate(results))
         return _together(alone.agreed, results), sites
 
     def _measure(self, phase: Phase[Any], alone: Phase[Any] | None, source: _Source, conductor: Conductor) -> _Found:
@@ -318,10 +361,28 @@ def _shown(site: str, found: Measurement) -> SiteMetrics:
     return SiteMetrics(site, None, found if found.accuracy is not None and records >= MIN_RECORDS else None)
 
 
-def _parts(artifact: Any) -> tuple[Measurement, ClientErrors | None]:
-    """The metrics, and the clients' own errors where these were queried too."""
-    parts = artifact if isinstance(artifact, tuple) else (artifact,)
-    return parts[0], next((part for part in parts if isinstance(part, ClientErrors)), None)
+@final
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What an evaluation found, part by part."""
+
+    metrics: Measurement
+    rival: PairedPerformance | None
+    groups: tuple[GroupedPerformance, ...]
+    own: ClientErrors | None
+
+    @classmethod
+    def of(cls, artifact: Any) -> _Parts:
+        parts = artifact if isinstance(artifact, tuple) else (artifact,)
+        rival = parts[0] if isinstance(parts[0], PairedPerformance) else None
+        groups = tuple(part for part in parts if isinstance(part, GroupedPerformance))
+        own = next((part for part in parts if isinstance(part, ClientErrors)), None)
+        return cls(parts[0] if rival is None else rival.before, rival, groups, own)
+
+
+def _each(records: int | None, groups: Sequence[str]) -> int | None:
+    """The number of records of a typical group."""
+    return None if records is None else max(records // len(groups), 1)
 
 
 def load_calibrator(path: Path) -> Calibrator:
@@ -344,6 +405,11 @@ def evaluate(
     threshold_for: str | None = None,
     scores_are: Sequence[float] = (),
     records_about: int | None = None,
+    groups: Mapping[str, Sequence[Any]] | None = None,
+    by: Every | str | None = None,
+    start: Day | str | None = None,
+    until: Day | str | None = None,
+    rival: str = "",
     **options: Unpack[Options],
 ) -> EvaluationResult:
     """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
@@ -375,6 +441,14 @@ def evaluate(
         ties.
     records_about
         A public guess of the number of records, which sets the resolution under noise; 2,000 if left out.
+    groups
+        Of two classes: measure each group too, by public lists such as `{"sex": ["F", "M"]}`. Each column takes one
+        share of the budget. Records with other values are in no group; a small group is withheld.
+    by, start, until
+        Groups by calendar windows: "day", "week" or "month" from one day until another; with `groups`, each group in
+        each window. Needs a column of days (`time`).
+    rival
+        Of two classes: the column of another model's scores, to compare both on the same records.
     **options
         Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
@@ -406,9 +480,14 @@ def evaluate(
     >>> [site.site for site in done.sites]
     ['east', 'north', 'west']
     """
-    source, session = opening(data, **options)
+    if by is not None:
+        options.setdefault("time", "day")
+    told, session = opening(data, **options)
+    wanted = Groups.of(groups, by, start, until)
     return Evaluation(
-        data=source,
+        data=replace(told, columns=replace(told.columns, groups=wanted.names, rival=rival or None)),
+        groups=wanted,
+        rival=rival,
         privacy=privacy or Open(),
         participation=participation or Everyone(),
         calibrator=calibrator,

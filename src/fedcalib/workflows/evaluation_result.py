@@ -10,9 +10,12 @@ from typing import Any, Final, final
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import ClientErrors
 from fedcalib.artifacts.performance import BinaryPerformance
+from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.files import save_text
+from fedcalib.report.values import MetricRow
 from fedcalib.workflows import documents, reports
 from fedcalib.workflows.documents import Measurement
+from fedcalib.workflows.groups import GroupResult
 
 NAMES: Final = reports.EVALUATION_FILES
 
@@ -45,6 +48,8 @@ class EvaluationResult:
     remarks: tuple[str, ...]  # what is said about metrics and sites that are not shown
     replayed: bool
     min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
+    groups: tuple[GroupResult, ...] = ()  # one per grouping column
+    rival: PairedPerformance | None = None  # the model and its rival on the same records, where one was named
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -58,6 +63,7 @@ class EvaluationResult:
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib evaluate --format json` prints it."""
+        rival = {} if self.rival is None else {"rival": self._rival(self.rival)}
         return {
             "method": "federated-metrics",
             **self.counts,
@@ -65,6 +71,8 @@ class EvaluationResult:
             "metrics": documents.metrics(self.metrics),
             "unmeasurable": documents.unmeasurable(self.metrics),
             "threshold": self.threshold,
+            **rival,
+            "groups": [one.to_json() for one in self.groups],
             "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
             "per_client": None if self.per_client is None else self.per_client.to_json(),
             "warnings": list(self.warnings),
@@ -72,16 +80,42 @@ class EvaluationResult:
             **documents.minimum(self.min_count),
         }
 
+    def _rival(self, pair: PairedPerformance) -> dict[str, Any]:
+        """The rival's metrics, and what changes from the model to the rival."""
+        return {
+            "metrics": documents.metrics(pair.after),
+            "unmeasurable": documents.unmeasurable(pair.after),
+            "change": documents.changes(pair.before, pair.after, pair.change),
+            "verdicts": documents.verdicts(pair.before, pair.after, pair.change),
+        }
+
     def to_frame(self) -> Any:
-        """A pandas frame of the metrics with their intervals; one row per metric."""
-        return documents.frame(documents.by_metric({"measured": self.metrics}))
+        """A pandas frame of the metrics with their intervals; one row per metric, and per group where there are any."""
+        rows = documents.by_metric({"measured": self.metrics})
+        if self.rival is not None:
+            rival = self._rival(self.rival)
+            named = {"rival": rival["metrics"], "change": rival["change"], "verdict": rival["verdicts"]}
+            rows = [{**row, **{name: part.get(row["metric"]) for name, part in named.items()}} for row in rows]
+        if not self.groups:
+            return documents.frame(rows)
+        rows = [{"column": None, "group": None, **row} for row in rows]
+        for one in self.groups:
+            for name, found in one.found.groups.items():
+                own = documents.by_metric({"measured": found})
+                rows += [{"column": one.column, "group": name, **row} for row in own]
+        return documents.frame(rows)
 
     def tables(self) -> list[documents.TextTable]:
         """The result for people."""
         document = self.to_json()
         values, reasons = {"value": document["metrics"]}, {"value": document["unmeasurable"]}
+        if self.rival is not None:
+            rival = document["rival"]
+            values |= {"rival": rival["metrics"], "change": rival["change"], "verdict": rival["verdicts"]}
+            reasons["rival"] = rival["unmeasurable"]
         return [
             documents.metrics_table("All sites together", values, reasons),
+            *(table for one in self.groups for table in one.tables()),
             *documents.own_table(document["per_client"]),
             *documents.site_tables(document["per_site"]),
             documents.facts_table("Privacy", document["privacy"]),
@@ -93,13 +127,15 @@ class EvaluationResult:
 
     def files(self) -> dict[str, bytes]:
         """The report page, the pictures beside it, and the evaluation itself, to be loaded later."""
-        drawn = reports.curves({"model": self.metrics}, self.min_count)
+        lines = {"model": self.metrics} if self.rival is None else {"model": self.metrics, "rival": self.rival.after}
+        drawn = reports.curves(lines, self.min_count)
         page = reports.evaluation_page(
             self.metrics,
             self.privacy,
             self.to_json(),
             self._summary,
-            metrics=reports.metric_rows(self.metrics),
+            metrics=self._rows,
+            tables=tuple(table for one in self.groups for table in one.page_tables()),
             figures=tuple(drawn.values()),
             provenance={"method": "federated-metrics"},
         )
@@ -108,10 +144,17 @@ class EvaluationResult:
         return {name: contents[name] for name in NAMES if name in contents}
 
     @property
+    def _rows(self) -> tuple[MetricRow, ...]:
+        if self.rival is None:
+            return reports.metric_rows(self.metrics)
+        return reports.metric_rows(self.metrics, self.rival.after, self.rival.change)
+
+    @property
     def _summary(self) -> tuple[str, ...]:
-        if self.threshold is None:
-            return ()
-        return (f"Decisions: a record is called positive if it scores at least {self.threshold:.4g}.",)
+        said = [] if self.rival is None else ["Before is the model, after is its rival, on the same records."]
+        if self.threshold is not None:
+            said.append(f"Decisions: a record is called positive if it scores at least {self.threshold:.4g}.")
+        return tuple(said)
 
     def save(self, folder: documents.Folder) -> dict[str, str]:
         """Write the report, the pictures and the evaluation into a folder; say where each file is."""
