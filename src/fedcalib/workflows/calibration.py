@@ -175,7 +175,9 @@ class CalibrationResult:
             return tables
         where = "records that were not fitted" if self.held_out else "the records that were fitted"
         columns = {name: document[name] for name in ("before", "after", "change")} | {"verdict": document["verdicts"]}
-        return [documents.metrics_table(f"Measured on {where}", columns, document["unmeasurable"]), *tables]
+        reasons = document["unmeasurable"]
+        measured = documents.metrics_table(f"Measured on {where}", columns, reasons)
+        return [measured, *documents.reasons_table(*reasons.values()), *tables]
 
     def report(self, path: documents.Folder) -> None:
         """Write the report, one self-contained HTML page."""

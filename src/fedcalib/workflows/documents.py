@@ -150,15 +150,27 @@ def missing(*reports: Any) -> tuple[str, ...]:
 def metrics_table(
     title: str, columns: Mapping[str, Mapping[str, Any] | None], reasons: Mapping[str, Mapping[str, str]] | None = None
 ) -> TextTable:
-    """Metrics as a table, one per row; `reasons` has, by column, why a figure is missing."""
+    """Metrics as a table, one per row; `reasons` has, by column, why a figure is missing: see `reasons_table`."""
     shown = {name: values for name, values in columns.items() if values is not None}
     why = {name: (reasons or {}).get(name, {}) for name in shown}
     names = dict.fromkeys(metric for values in shown.values() for metric in values)
     rows = tuple(
-        (metric, *(_said(values.get(metric), why[name].get(metric, "-")) for name, values in shown.items()))
+        (
+            metric,
+            *(_said(values.get(metric), why[name].get(metric, "-").split(":")[0]) for name, values in shown.items()),
+        )
         for metric in names
     )
     return TextTable(title, ("metric", *shown), rows)
+
+
+def reasons_table(*reasons: Mapping[str, str]) -> list[TextTable]:
+    """Why figures are missing, each reason once."""
+    metrics: dict[str, dict[str, None]] = {}
+    for name, reason in ((name, reason) for side in reasons for name, reason in side.items()):
+        metrics.setdefault(reason, {})[name] = None
+    rows = tuple((", ".join(names), reason) for reason, names in metrics.items())
+    return [TextTable("Not stated", ("metric", "reason"), rows)] if rows else []
 
 
 def own_table(own: Mapping[str, Any] | None) -> list[TextTable]:

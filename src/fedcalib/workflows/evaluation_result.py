@@ -115,6 +115,7 @@ class EvaluationResult:
             reasons["rival"] = rival["unmeasurable"]
         return [
             documents.metrics_table("All sites together", values, reasons),
+            *documents.reasons_table(*reasons.values()),
             *(table for one in self.groups for table in one.tables()),
             *documents.own_table(document["per_client"]),
             *documents.site_tables(document["per_site"]),

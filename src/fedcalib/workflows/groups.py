@@ -218,19 +218,24 @@ class GroupResult:
                 {"site": name, "records": one["records"], "metrics": one["metrics"]} for name, one in groups.items()
             ]
             return [
-                replace(table, title=f"By {self.column}", columns=("group", *table.columns[1:]))
+                replace(table, title=self._title, columns=("group", *table.columns[1:]))
                 for table in documents.site_tables(rows, most=_MOST, sort=False)
             ]
         values = {name: one["metrics"] for name, one in groups.items()}
         reasons = {name: one["unmeasurable"] for name, one in groups.items()}
-        return [documents.metrics_table(f"By {self.column}", {**values, **apart}, reasons)]
+        return [documents.metrics_table(self._title, {**values, **apart}, reasons)]
+
+    @property
+    def _title(self) -> str:
+        share = "" if self.share is None else f", with {self.share:.3g} of the budget"
+        return f"By {self.column}{share}"
 
     def page_tables(self) -> tuple[PageTable, ...]:
         """The same for a report."""
         document = self.to_json()
         groups, apart = document["groups"], document["differences"]
         columns = {name: (one["metrics"], one["unmeasurable"]) for name, one in groups.items()}
-        tables = [PageTable(f"By {self.column}", ("metric", *columns), _rows(columns), _CAPTION)] if columns else []
+        tables = [PageTable(self._title, ("metric", *columns), _rows(columns), _CAPTION)] if columns else []
         if apart:
             differences: dict[str, tuple[Any, dict[str, str]]] = {name: (values, {}) for name, values in apart.items()}
             title = f"Differences by {self.column}"
