@@ -365,3 +365,33 @@ def binary_performance(
 ) -> BinaryPerformance:
     """The evaluation that follows from a table of scores, and from exact sums where there are any."""
     return BinaryPerformance.of(BinaryFigures(sheet, threshold, bins, totals, epsilon))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PairedPerformance(Artifact):
+    """The evaluation of the same records before and after a calibrator, and what changed.
+
+    Parameters
+    ----------
+    before, after
+        Both evaluations.
+    change
+        After minus before by metric, each with the interval of the change itself.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> method = fc.methods.PairedClassMetrics(fc.artifacts.Temperature(2.0))
+    >>> found = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg()).artifact
+    >>> round(found.change["brier"].value, 6) == round(found.after.brier.value - found.before.brier.value, 6)
+    True
+    """
+
+    before: Performance
+    after: Performance
+    change: Mapping[str, Measured]
+
+    def published(self, min_count: int = MIN_RECORDS) -> PairedPerformance:
+        """The same figures, with the tables of both sides as they may be published."""
+        return replace(self, before=self.before.published(min_count), after=self.after.published(min_count))
