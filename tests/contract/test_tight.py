@@ -8,6 +8,7 @@ import pytest
 import fedcalib as fc
 from fedcalib import registry
 from fedcalib.methods.domain_shift import DomainGaps
+from fedcalib.queries.class_outcomes import ClassOutcomes
 from fedcalib.queries.class_tables import LabelCounts
 from fedcalib.queries.reliability import ScoreGaps
 from fedcalib.queries.scores import PairedBuckets, PairedCells, ScoreLeaves
@@ -61,6 +62,7 @@ ALONE = [  # what no method in the contract asks: it needs a column of its own, 
     PairedBuckets((0.3, 0.6), (0.5,), 3),
     PairedCells(3, column="rival"),
     ScoreGaps(15),
+    ClassOutcomes(2),
 ]
 
 

@@ -2,6 +2,8 @@ from fedcalib.artifacts.calibrator import Chain as Chain
 from fedcalib.artifacts.calibrator import Identity as Identity
 from fedcalib.artifacts.calibrator import KeepTop as KeepTop
 from fedcalib.artifacts.calibrator import Mixture as Mixture
+from fedcalib.artifacts.class_performance import ClassPerformance as ClassPerformance
+from fedcalib.artifacts.class_performance import ClassRow as ClassRow
 from fedcalib.artifacts.evaluation import ClientErrors as ClientErrors
 from fedcalib.artifacts.evaluation import Comparison as Comparison
 from fedcalib.artifacts.evaluation import Confusion as Confusion

@@ -10,6 +10,8 @@ from fedcalib.methods.ccvr import CCVR as CCVR
 from fedcalib.methods.ccvr import ClosedForm as ClosedForm
 from fedcalib.methods.ccvr import FeatureGaussians as FeatureGaussians
 from fedcalib.methods.ccvr import Retrained as Retrained
+from fedcalib.methods.class_evaluation import ClassMetrics as ClassMetrics
+from fedcalib.methods.class_evaluation import PairedClassMetrics as PairedClassMetrics
 from fedcalib.methods.compose import Averaged as Averaged
 from fedcalib.methods.compose import FitAndMeasure as FitAndMeasure
 from fedcalib.methods.compose import Pipeline as Pipeline

@@ -240,7 +240,7 @@ def top_label(probs: Any, labels: Any) -> tuple[Floats, Bools]:
 
 
 def _log_loss(own: Floats) -> Floats:
-    return -np.log(np.maximum(own, FLOOR))
+    return -np.log(np.maximum(own, SMALLEST))
 
 
 def _interval(losses: Floats, level: float) -> Interval:

@@ -1,8 +1,8 @@
 """All metrics in one table: name, title, which direction is better, definition, and the reports that show it.
 
 A new metric is one row here and its estimator: for two classes a method of `estimation.score_figures.BinaryFigures`
-and its entry there, for score curves an entry of `estimation.score_rates.HEADLINE`, for planning an entry of
-`planning.FIGURES`.
+and its entry there, for several classes an entry of `methods.class_evaluation`, for score curves an entry of
+`estimation.score_rates.HEADLINE`, for planning an entry of `planning.FIGURES`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, final
 import numpy as np
 
 from fedcalib.metrics.calibration_line import calibration_line, ici, observed_expected, smooth_distances
+from fedcalib.metrics.classes import cut_nll, macro_auc, macro_f1, weighted_f1
 from fedcalib.metrics.losses import accuracy, binary_brier, binary_nll, brier, nll, scaled_brier
 from fedcalib.metrics.ranking import average_precision, confusion, net_benefit, roc_auc
 from fedcalib.metrics.reliability import binary_ece, classwise_ece, debiased_squared_binary_ece, ece
@@ -44,7 +45,7 @@ class Metric:
     exact
         The metric of pooled records: probabilities (n, classes) and labels (n,) to a number.
     classes
-        "two" if it is defined for two classes only.
+        "two" if it is defined for two classes only, "several" if it is reported for more than two.
 
     Examples
     --------
@@ -59,7 +60,7 @@ class Metric:
     definition: str
     reports: frozenset[Report]
     exact: Callable[[Any, Any], float]
-    classes: Literal["any", "two"] = "any"
+    classes: Literal["any", "two", "several"] = "any"
 
 
 # fmt: off
@@ -153,8 +154,25 @@ TWO_CLASSES: Final = (
     _binary("scaled_brier", "Scaled Brier score", "higher",
             "one minus the Brier score over that of the prevalence", scaled_brier),
 )
+CUT_NLL: Final = Metric(
+    "cut_nll", "Log loss, cut", "lower", "log loss with each record's cut at ln(classes) + 5, a public bound",
+    frozenset(), cut_nll, "several",
+)
+MACRO_F1: Final = Metric(
+    "macro_f1", "Macro F1", "higher", "mean over classes of the harmonic mean of precision and recall",
+    frozenset(), macro_f1, "several",
+)
+WEIGHTED_F1: Final = Metric(
+    "weighted_f1", "Weighted F1", "higher", "the mean of the classes' F1, weighted by their records",
+    frozenset(), weighted_f1, "several",
+)
+MACRO_AUC: Final = Metric(
+    "macro_auc", "Macro AUC", "higher", "mean over classes of the AUC of its probability against the rest",
+    frozenset(), macro_auc, "several",
+)
+SEVERAL_CLASSES: Final = (CUT_NLL, MACRO_F1, WEIGHTED_F1, MACRO_AUC)
 # fmt: on
-METRICS: Final = (AUC, ACCURACY, PRECISION, RECALL, CWECE, ECE, NLL, BRIER, *TWO_CLASSES)
+METRICS: Final = (AUC, ACCURACY, PRECISION, RECALL, CWECE, ECE, NLL, BRIER, *TWO_CLASSES, *SEVERAL_CLASSES)
 
 
 def shown_in(report: Report) -> tuple[Metric, ...]:
