@@ -125,6 +125,10 @@ class ClassPerformance(Performance):
     def records(self) -> float:
         return self.count
 
+    @property
+    def exact(self) -> bool:
+        return self.noise == 0
+
     def estimates(self) -> Mapping[str, Measured]:
         return self.figures
 

@@ -15,6 +15,7 @@ from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.errors import InputError
 from fedcalib.flows.wrapped import after, lockstep
 from fedcalib.method import Budget, Flow, Method
+from fedcalib.methods.class_evaluation import PairedClassMetrics
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.methods.paired_evaluation import PairedMetrics
 from fedcalib.records import Schema
@@ -131,21 +132,9 @@ class Averaged(Method[Calibrator]):
 
 def before_and_after(calibrator: Calibrator, classes: int, measure: FederatedMetrics) -> Method[PairedPerformance]:
     """The method that measures before and after a calibrator with the paired change, from one message."""
-    return PairedMetrics(calibrator, measure=measure) if classes == 2 else _Unpaired(calibrator, measure)
-
-
-@final
-@dataclass(frozen=True)
-class _Unpaired(Method[PairedPerformance]):
-    """Before and after as two evaluations, without a paired change."""
-
-    calibrator: Calibrator
-    measure: FederatedMetrics
-
-    def protocol(self, schema: Schema) -> Flow[PairedPerformance]:
-        flows = [self.measure.protocol(schema), after(self.calibrator, self.measure.protocol(schema))]
-        found = yield from lockstep(flows)
-        return PairedPerformance(found[0], found[1], {})
+    if classes == 2:
+        return PairedMetrics(calibrator, measure=measure)
+    return PairedClassMetrics(calibrator, measure.of_classes)
 
 
 @final

@@ -8,31 +8,26 @@ calibration errors without showing any single client's.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import isfinite, log, log2, sqrt
+from math import isfinite, log2, sqrt
 from typing import Any, Final, final
 
-import numpy as np
-
-from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
+from fedcalib.artifacts.evaluation import ClientErrors, Curves
 from fedcalib.artifacts.performance import BinaryPerformance, binary_performance
 from fedcalib.errors import InputError
-from fedcalib.estimation.noise_aware import noisy_gap_error, noisy_mean, noisy_proportion
 from fedcalib.estimation.score_figures import ScoreTotals
 from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.flows.tables import one_per_level, raw_table, recounted, score_table, two_classes
 from fedcalib.method import Budget, Flow, Method
+from fedcalib.methods.class_evaluation import ClassMetrics
 from fedcalib.metrics.binning import Axis, EvenLogOdds, ListedScores
-from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
-from fedcalib.metrics.reliability import Reliability
+from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.queries import reliability
 from fedcalib.queries.scores import FINE, TREE, ScoreCells, ScoreSums, ScoreTree
 from fedcalib.query import Answer, Join, Unit
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 from fedcalib.wire import ADDED
-
-_MIN_RECORDS = 0.5  # less is nobody, whatever rounding left
 
 
 @final
@@ -97,9 +92,14 @@ class FederatedMetrics(Method[Any]):
         epsilon, unit, alone = self.epsilon or budget.epsilon, self.unit or budget.unit, self.alone or budget.alone
         return replace(self, epsilon=epsilon, unit=unit, alone=alone)
 
+    @property
+    def of_classes(self) -> ClassMetrics:
+        """The same evaluation of more than two classes."""
+        return ClassMetrics(self.bins, self.margin, epsilon=self.epsilon, alone=self.alone)
+
     def protocol(self, schema: Schema) -> Flow[Any]:
         if schema.classes != 2:
-            return (yield from _class_metrics(schema, self.bins, self.margin))
+            return (yield from self.of_classes.protocol(schema))
         resolution = Resolution.of(self, schema)
         if self.epsilon is None:
             return (yield from exact_performance(resolution, self.threshold, self.bins))
@@ -178,118 +178,6 @@ def totals_of(sums: Answer, group: int) -> ScoreTotals:
     means, confidence = sums["means"][:, group] / FINE, sums["confidence"][group] / FINE[2]
     squares, decisions = sums["squares"][:, group], sums["decisions"][:, group]
     return ScoreTotals(means, squares, decisions, sums["bins"][group], confidence)
-
-
-def _class_metrics(schema: Schema, bins: int, margin: float) -> Flow[MetricsReport]:
-    """Metrics of more than two classes."""
-    max_loss = log(schema.classes) + margin
-    own = (reliability.TopLabelTable(bins), reliability.ClasswiseResiduals(schema.classes, bins))
-    join = Join((reliability.Hits(), reliability.Losses(max_loss), *own))
-    answer = yield join
-    hits, losses, first, second = (answer.part(join, index) for index in range(4))
-    table = _top_table(first)
-    general = _General.of(hits, losses, max_loss)
-    if general is None:
-        return MetricsReport.nothing(table.reliability, table.count_noise, table.gap_noise)
-    return _multiclass(general, table, second)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _ReliabilityTable:
-    """A reliability table with the noise on its counts and gaps."""
-
-    reliability: Reliability
-    gap: Floats  # (bins,)
-    count_noise: float
-    gap_noise: float
-
-    def ece(self, records: float) -> Measured:
-        counts = self.reliability.correct[0], self.reliability.count[0]
-        return _measured(*noisy_gap_error(self.gap, self.gap_noise, _binomial_variance(*counts), records))
-
-
-@final
-@dataclass(frozen=True)
-class _General:
-    """What both kinds of classifier have: the number of records, accuracy and losses."""
-
-    records: float
-    accuracy: Measured
-    nll: Measured
-    brier: Measured
-
-    @classmethod
-    def of(cls, hits: Answer, losses: Answer, max_loss: float) -> _General | None:
-        """Accuracy and losses, or None where the number of records is within its noise."""
-        right, wrong = hits["hits"].tolist()
-        noise = float(hits.variance("hits")[0])
-        records = right + wrong
-        if records <= max(3 * (2 * noise) ** 0.5, _MIN_RECORDS):
-            return None
-        nll, nll2, brier, brier2 = losses["losses"].tolist()
-        loss_noise = float(losses.variance("losses")[0])
-        return cls(
-            records,
-            _measured(*noisy_proportion(right, wrong, noise)),
-            _measured(*_scaled(noisy_mean(nll, nll2, records, loss_noise, 2 * noise), max_loss), max_loss),
-            _measured(*_scaled(noisy_mean(brier, brier2, records, loss_noise, 2 * noise), 2.0), 2.0),
-        )
-
-
-def _top_table(top: Answer) -> _ReliabilityTable:
-    counts, gap = top["counts"], top["gap"]
-    table = Reliability(counts.sum(axis=0)[None], (counts[0] + gap)[None], counts[0][None])
-    return _ReliabilityTable(table, gap, _level(top, "counts"), _level(top, "gap"))
-
-
-def _report(general: _General, table: _ReliabilityTable) -> MetricsReport:
-    """What both kinds of classifier have; class-wise ECE is taken to be the same as ECE."""
-    ece = table.ece(general.records)
-    return MetricsReport(
-        accuracy=general.accuracy,
-        ece=ece,
-        cwece=ece,
-        nll=general.nll,
-        brier=general.brier,
-        debiased_squared_ece=_finite(table.reliability.debiased_squared(table.gap_noise)),
-        reliability=table.reliability,
-        count_variance=table.count_noise,
-        gap_variance=table.gap_noise,
-    )
-
-
-def _multiclass(general: _General, table: _ReliabilityTable, classes: Answer) -> MetricsReport:
-    residual, noise = classes["residual"], classes.variance("residual")
-    error = noisy_gap_error(residual, noise, np.maximum(classes["spread"], 0.0), general.records * len(residual))
-    return replace(_report(general, table), cwece=_measured(*error))
-
-
-def _binomial_variance(correct: Floats, count: Floats) -> Floats:
-    """Sampling variance of each bin's gap; two pseudo-records of either kind keep that of small bins from vanishing."""
-    records = np.maximum(count, 0.0)
-    accuracy = np.clip((correct + 2) / np.maximum(records + 4, 1.0), 0.0, 1.0)
-    return np.where(records > 0, records * accuracy * (1 - accuracy), 0.0)
-
-
-def _level(answer: Answer, block: str) -> float:
-    """The noise variance of a block whose cells all carry the same."""
-    return float(answer.variance(block).max(initial=0.0))
-
-
-def _measured(value: float, interval: Interval, largest: float = 1.0) -> Measured:
-    """A figure and its interval, clipped to the metric's range."""
-    low, middle, high = np.clip([interval.low, value, interval.high], 0.0, largest).tolist()
-    return Measured(middle, low, high)
-
-
-def _scaled(estimate: tuple[float, Interval], unit: float) -> tuple[float, Interval]:
-    value, interval = estimate
-    return value * unit, Interval(interval.low * unit, interval.high * unit, interval.level)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 @final

@@ -173,6 +173,20 @@ def reasons_table(*reasons: Mapping[str, str]) -> list[TextTable]:
     return [TextTable("Not stated", ("metric", "reason"), rows)] if rows else []
 
 
+def class_table(rows: Sequence[Mapping[str, Any]]) -> list[TextTable]:
+    """Lay the classes out, one per row."""
+    names = [name for name in ("precision", "recall", "f1", "auc") if any(row.get(name) for row in rows)]
+    cells = tuple(
+        (
+            str(row["label"]),
+            "-" if row["records"] is None else f"{row['records']:.0f}",
+            *(_said(row.get(n)) for n in names),
+        )
+        for row in rows
+    )
+    return [TextTable("Class by class", ("class", "records", *names), cells)] if rows else []
+
+
 def own_table(own: Mapping[str, Any] | None) -> list[TextTable]:
     """Lay out clients' own errors, where they were measured."""
     if own is None:

@@ -64,6 +64,7 @@ class EvaluationResult:
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib evaluate --format json` prints it."""
         rival = {} if self.rival is None else {"rival": self._rival(self.rival)}
+        classes = reports.class_rows(self.metrics, self.min_count)
         return {
             "method": "federated-metrics",
             **self.counts,
@@ -72,6 +73,7 @@ class EvaluationResult:
             "unmeasurable": documents.unmeasurable(self.metrics),
             "threshold": self.threshold,
             **rival,
+            **({"classes": classes} if classes else {}),
             "groups": [one.to_json() for one in self.groups],
             "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
             "per_client": None if self.per_client is None else self.per_client.to_json(),
@@ -116,6 +118,7 @@ class EvaluationResult:
         return [
             documents.metrics_table("All sites together", values, reasons),
             *documents.reasons_table(*reasons.values()),
+            *documents.class_table(document.get("classes", ())),
             *(table for one in self.groups for table in one.tables()),
             *documents.own_table(document["per_client"]),
             *documents.site_tables(document["per_site"]),
@@ -136,7 +139,10 @@ class EvaluationResult:
             self.to_json(),
             self._summary,
             metrics=self._rows,
-            tables=tuple(table for one in self.groups for table in one.page_tables()),
+            tables=(
+                *reports.class_table(reports.class_rows(self.metrics, self.min_count)),
+                *(table for one in self.groups for table in one.page_tables()),
+            ),
             figures=tuple(drawn.values()),
             provenance={"method": "federated-metrics"},
         )

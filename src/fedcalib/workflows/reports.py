@@ -11,24 +11,23 @@ from typing import Any, Final
 import numpy as np
 
 from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts.evaluation import MetricsReport
+from fedcalib.artifacts.class_performance import ClassPerformance
 from fedcalib.artifacts.performance import BinaryPerformance, Performance, PerformanceCurve
 from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_rates import Bins, Estimates
 from fedcalib.metrics.binning import bin_index_unchecked
-from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import BINS
 from fedcalib.metrics.table import ECE, METRICS
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
-from fedcalib.report.values import Diagram, MetricRow, PlotLine, SiteRow
+from fedcalib.report.values import Diagram, MetricRow, PageTable, PlotLine, SiteRow
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import Measurement
 
 EVALUATION_FILES: Final = ("report.html", "performance.json", "reliability.png", "roc.png", "pr.png", "decision.png")
-_CLEAR: Final = 3.0  # standard deviations of noise below which a bin shows nothing
 
 
 def files(page: Page) -> dict[str, bytes]:
@@ -69,12 +68,9 @@ def _measured(value: Mapping[str, float | None] | None) -> Measured | None:
 
 def diagram(label: str, found: Measurement | None, min_count: int | None = MIN_RECORDS) -> Diagram | None:
     """Draw a reliability table as it may be published; bins that drown in noise show nothing."""
-    if isinstance(found, Performance):
-        return _diagram(label, found, found.published(min_count or 1))
-    return None if found is None else _report_diagram(label, found, min_count)
-
-
-def _diagram(label: str, found: Performance, shown: Performance) -> Diagram | None:
+    if not isinstance(found, Performance):
+        return None
+    shown = found.published(min_count or 1)
     try:
         bins = _unions(shown) if isinstance(shown, BinaryPerformance) else shown.reliability(BINS)
     except InputError:  # nothing of the table may be shown
@@ -82,7 +78,6 @@ def _diagram(label: str, found: Performance, shown: Performance) -> Diagram | No
     if not np.nansum(bins.records) > 0:
         return None
     below_noise = bins.below_noise > 0
-    noisy = not shown.table.exact if isinstance(shown, BinaryPerformance) else bool(getattr(shown, "noise", 0.0) > 0)
     return Diagram(
         label=label,
         edges=bins.edges,
@@ -92,7 +87,7 @@ def _diagram(label: str, found: Performance, shown: Performance) -> Diagram | No
         high=np.where(below_noise, np.nan, bins.rate.high),
         count=bins.records,
         ece_text="" if found.ece is None else f"ECE {found.ece.value:.4f}",
-        noisy=noisy,
+        noisy=not shown.exact,
     )
 
 
@@ -107,30 +102,6 @@ def _unions(shown: BinaryPerformance) -> Bins:
     edges = np.append(shown.table.edges[:-1][first], 1.0)
     rate = Estimates(*(getattr(bins.rate, name)[used] for name in ("value", "low", "high")))
     return Bins(edges, bins.records[used], bins.score[used], rate, bins.below_noise[used])
-
-
-def _report_diagram(label: str, report: MetricsReport, min_count: int | None) -> Diagram | None:
-    table, noise = report.published(min_count or 1).reliability, report.count_variance
-    count = table.count[0]
-    if np.isnan(count).all():
-        return None
-    clear = count > max(_CLEAR * np.sqrt(2 * noise), 0.0)
-    held = np.where(clear, count, np.nan)
-    observed = np.clip(table.correct[0] / held, 0.0, 1.0)
-    share = np.clip((table.correct[0] + 2) / (held + 4), 0.0, 1.0)
-    spread = share * (1 - share) / held + noise * (share**2 + (1 - share) ** 2) / held**2
-    half = normal_quantile(0.95) * np.sqrt(spread)
-    return Diagram(
-        label=label,
-        edges=table.edges,
-        confidence=np.clip(table.confidence[0] / held, 0.0, 1.0),
-        observed=observed,
-        low=np.clip(observed - half, 0.0, 1.0),
-        high=np.clip(observed + half, 0.0, 1.0),
-        count=np.maximum(count, 0.0),
-        ece_text="" if report.ece is None else f"ECE {report.ece.value:.4f}",
-        noisy=noise > 0,
-    )
 
 
 def curves(lines: Mapping[str, Measurement], min_count: int | None = None) -> dict[str, Picture]:
@@ -191,6 +162,25 @@ def evaluation_page(
         warnings=tuple(facts["warnings"]),
         **more,
     )
+
+
+def class_rows(found: Measurement, min_count: int | None) -> list[dict[str, Any]]:
+    """The table by class as plain data, as it may be published; empty with two classes."""
+    shown = found.published(min_count or 1)
+    return [row.to_json() for row in shown.classes] if isinstance(shown, ClassPerformance) else []
+
+
+def class_table(rows: Sequence[Mapping[str, Any]]) -> tuple[PageTable, ...]:
+    """The table by class for a page."""
+    names = [name for name in ("precision", "recall", "f1", "auc") if any(row.get(name) for row in rows)]
+    told = tuple((f"class {row['label']}", tuple(_stated(row.get(name)) for name in names)) for row in rows)
+    caption = "Each class against the others; under each value stands its interval."
+    return (PageTable("By class", ("class", *names), told, caption),) if rows else ()
+
+
+def _stated(value: Mapping[str, float | None] | None) -> Measured | None:
+    found = _measured(value)
+    return None if found is None or np.isnan(found.value) else found
 
 
 def _headline(found: Measurement) -> str:
