@@ -157,7 +157,7 @@ def metrics_table(
     rows = tuple(
         (
             metric,
-            *(_said(values.get(metric), why[name].get(metric, "-").split(":")[0]) for name, values in shown.items()),
+            *(said(values.get(metric), why[name].get(metric, "-").split(":")[0]) for name, values in shown.items()),
         )
         for metric in names
     )
@@ -180,7 +180,7 @@ def class_table(rows: Sequence[Mapping[str, Any]]) -> list[TextTable]:
         (
             str(row["label"]),
             "-" if row["records"] is None else f"{row['records']:.0f}",
-            *(_said(row.get(n)) for n in names),
+            *(said(row.get(n)) for n in names),
         )
         for row in rows
     )
@@ -192,11 +192,12 @@ def own_table(own: Mapping[str, Any] | None) -> list[TextTable]:
     if own is None:
         return []
     spread = "-" if own["spread"] is None else f"{own['spread']:.4f}"
-    rows = (("mean of clients' own ece (top label)", _said(own["mean"])), ("standard deviation over clients", spread))
+    rows = (("mean of clients' own ece (top label)", said(own["mean"])), ("standard deviation over clients", spread))
     return [TextTable("The usual client", ("", "value"), rows)]
 
 
-def _said(measured: Mapping[str, float | None] | str | None, reason: str = "-") -> str:
+def said(measured: Mapping[str, float | None] | str | None, reason: str = "-") -> str:
+    """A figure with its interval in words, a text as it is, or the reason why there is none."""
     if isinstance(measured, str):
         return measured
     if measured is None or measured["value"] is None:

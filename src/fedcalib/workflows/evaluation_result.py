@@ -12,10 +12,14 @@ from fedcalib.artifacts.evaluation import ClientErrors
 from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.files import save_text
+from fedcalib.metrics.table import METRICS
+from fedcalib.report.canvas import Picture
+from fedcalib.report.row_plots import forest
 from fedcalib.report.values import MetricRow
-from fedcalib.workflows import documents, reports
+from fedcalib.workflows import documents, reports, site_spread
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.groups import GroupResult
+from fedcalib.workflows.site_spread import Spread
 
 NAMES: Final = reports.EVALUATION_FILES
 
@@ -61,6 +65,11 @@ class EvaluationResult:
         """The threshold of decisions; None with more than two classes."""
         return self.metrics.threshold if isinstance(self.metrics, BinaryPerformance) else None
 
+    @property
+    def between_sites(self) -> dict[str, Spread]:
+        """How much sites differ in a metric beyond sampling and noise; empty where single sites are hidden."""
+        return site_spread.spread(self.sites or ())
+
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib evaluate --format json` prints it."""
         rival = {} if self.rival is None else {"rival": self._rival(self.rival)}
@@ -75,6 +84,7 @@ class EvaluationResult:
             **rival,
             **({"classes": classes} if classes else {}),
             "groups": [one.to_json() for one in self.groups],
+            "between_sites": {name: one.to_json() for name, one in self.between_sites.items()},
             "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
             "per_client": None if self.per_client is None else self.per_client.to_json(),
             "warnings": list(self.warnings),
@@ -122,6 +132,7 @@ class EvaluationResult:
             *(table for one in self.groups for table in one.tables()),
             *documents.own_table(document["per_client"]),
             *documents.site_tables(document["per_site"]),
+            *site_spread.table(document["between_sites"]),
             documents.facts_table("Privacy", document["privacy"]),
         ]
 
@@ -143,12 +154,29 @@ class EvaluationResult:
                 *reports.class_table(reports.class_rows(self.metrics, self.min_count)),
                 *(table for one in self.groups for table in one.page_tables()),
             ),
-            figures=tuple(drawn.values()),
+            figures=(*drawn.values(), *self._forests),
             provenance={"method": "federated-metrics"},
         )
         contents = {**reports.files(page), **{f"{name}.png": one.png for name, one in drawn.items()}}
         contents["performance.json"] = self.metrics.dumps(self.privacy, min_count=self.min_count or 1).encode()
         return {name: contents[name] for name in NAMES if name in contents}
+
+    @property
+    def _forests(self) -> list[Picture]:
+        """Forest plots of ranking and of calibration; with more than two classes, of accuracy."""
+        titles = {metric.name: metric.title for metric in METRICS}
+        spreads = self.between_sites
+        names = ("auc", "observed_expected") if "auc" in spreads else ("accuracy",)
+        return [
+            forest(
+                site_spread.by_site(self.sites or (), name),
+                spreads[name].mean,
+                titles[name],
+                f"I-squared: {100 * spreads[name].i_squared:.0f}%.",
+            )
+            for name in names
+            if name in spreads
+        ]
 
     @property
     def _rows(self) -> tuple[MetricRow, ...]:
