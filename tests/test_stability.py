@@ -215,3 +215,26 @@ class TestPublicLists:
             evaluate(file, self.PRIVATE, sites=["a", "c"])
         with pytest.raises(InputError, match="name it with site"):
             evaluate(self.write(tmp_path / "alone.csv", [row[:2] for row in rows]), sites=["a"])
+
+
+def test_a_hold_out_follows_from_the_key_and_not_from_a_file_name(tmp_path: Path) -> None:
+    """One key per state directory: another file name or another method holds out the same records."""
+    rng = np.random.default_rng(0)
+    score = rng.random(900).round(3)
+    columns = {"site": rng.integers(0, 4, 900), "score": score, "label": (rng.random(900) < score**2).astype(int)}
+    rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+    for name in ("first.csv", "second.csv"):
+        with (tmp_path / name).open("w", newline="") as file:
+            csv.writer(file).writerows([list(columns), *rows])
+    kept = {"state": tmp_path / "state"}
+    first = calibrate(tmp_path / "first.csv", fc.FedBin(), fc.SecAgg(), **kept).to_json()["before"]
+    assert calibrate(tmp_path / "second.csv", fc.FedBin(), fc.SecAgg(), **kept).to_json()["before"] == first
+    assert calibrate(tmp_path / "first.csv", fc.PlattScaling(), fc.SecAgg(), **kept).to_json()["before"] == first
+    other = calibrate(tmp_path / "first.csv", fc.FedBin(), fc.SecAgg(), state=tmp_path / "other").to_json()["before"]
+    assert other != first, "another state directory has another key"
+    seeded = [
+        calibrate(tmp_path / name, fc.FedBin(), fc.SecAgg(), split_seed=3) for name in ("first.csv", "second.csv")
+    ]
+    assert seeded[0].to_json()["before"] == seeded[1].to_json()["before"]
+    key = tmp_path / "state" / "split-key"
+    assert key.stat().st_mode & 0o077 == 0, "nobody else may read it"

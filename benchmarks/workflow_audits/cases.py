@@ -210,7 +210,7 @@ def _evaluated(frame: pa.Table, pair: Pair, privacy: Privacy, options: Mapping[s
 
 
 def _evaluated_with_curves(frame: pa.Table, pair: Pair, privacy: Privacy, options: Mapping[str, Any]) -> Document:
-    return {"result": evaluate(frame, privacy, curves=True, **options).to_json()}
+    return {"result": evaluate(frame, privacy, **options).to_json()}
 
 
 def _monitored(frame: pa.Table, pair: Pair, privacy: Privacy, options: Mapping[str, Any]) -> Document:

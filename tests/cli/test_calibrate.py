@@ -10,7 +10,7 @@ import pytest
 from fedcalib.artifacts.saving import read_document
 from tests.cli.conftest import Shell, counts, overconfident
 
-METRICS = {"accuracy", "ece", "cwece", "nll", "brier", "auc"}
+METRICS = {"auc", "accuracy", "ece", "nll", "brier", "average_precision", "net_benefit", "slope", "ici", "scaled_brier"}
 MODELS = {
     "open": [],
     "secagg": [],
@@ -35,10 +35,14 @@ def test_the_document_and_the_files_under_every_model(shell: Shell, scores: Path
     assert set(document["privacy"]) == {"model", "unit", "epsilon", "delta", "adjacency", "simulation", "statement"}
     assert document["privacy"]["simulation"] is True
     assert "imulation: not private" in document["privacy"]["statement"]
-    for when in ("before", "after"):
-        assert set(document[when]) == METRICS
+    for when in ("before", "after", "change"):
+        assert set(document[when]) > METRICS
         for measured in document[when].values():
             assert measured is None or set(measured) == {"value", "low", "high"}
+    for when in ("before", "after"):
+        missing = {name for name, measured in document[when].items() if measured is None}
+        assert missing == set(document["unmeasurable"][when]), "each figure that is missing has a reason"
+    assert set(document["verdicts"]) == {name for name, change in document["change"].items() if change is not None}
     assert isinstance(document["warnings"], list)
     assert {name: Path(place).exists() for name, place in document["files"].items()} == dict.fromkeys(
         ["calibrator", "result", "report", "reliability"], True
@@ -108,15 +112,37 @@ def test_a_seed_repeats_itself_and_another_does_not(shell: Shell, scores: Path) 
     assert after(1, "a") != after(2, "a")
 
 
-def test_the_noise_before_and_after_is_not_the_same(shell: Shell, scores: Path) -> None:
-    """With the identity as calibrator both measure the same, so that only the noise could differ."""
+def test_what_does_not_change_is_unchanged_whatever_the_noise(shell: Shell, scores: Path) -> None:
+    """With the identity as calibrator both sides are read off the same table."""
     said = shell(
         *("calibrate", scores, "--method", "fed-bin", "--privacy", "distributed", "--epsilon", "1", "--out", "out"),
         *("--format", "json", "--simulate-seed", "1", "--set", "smoothing=1e15", "--set", "bins=100000"),
     )
-    before, after = said.json["before"]["accuracy"]["value"], said.json["after"]["accuracy"]["value"]
-    assert before != after
-    assert abs(before - after) < 0.2
+    assert said.json["before"]["accuracy"]["value"] == said.json["after"]["accuracy"]["value"]
+    assert said.json["change"]["brier"]["value"] == pytest.approx(0.0, abs=1e-3)
+    assert said.json["verdicts"]["brier"] == said.json["verdicts"]["auc"] == "unchanged"
+
+
+def test_verdicts_come_from_the_paired_change_and_the_headline_agrees(shell: Shell, scores: Path) -> None:
+    """Two separate intervals overlap where the paired change is clear."""
+    said = shell(
+        *("calibrate", scores, "--method", "platt-scaling", "--privacy", "secagg", "--out", "out"),
+        *("--format", "json", "--split-seed", "1"),
+    ).json
+    overlapping = [
+        name
+        for name, verdict in said["verdicts"].items()
+        if verdict in ("better", "worse")
+        and said["before"][name]["low"] <= said["after"][name]["high"]
+        and said["after"][name]["low"] <= said["before"][name]["high"]
+    ]
+    assert overlapping
+    for name, verdict in said["verdicts"].items():
+        change = said["change"][name]
+        assert (verdict in ("better", "worse", "changed")) == (change["low"] > 0 or change["high"] < 0)
+    page = Path("out/report.html").read_text()
+    headline = page.split('class="lead">')[1].split("</p>")[0]
+    assert f": {said['verdicts']['ece']}." in headline
 
 
 def test_test_files_are_measured_instead(shell: Shell, scores: Path) -> None:
@@ -128,8 +154,9 @@ def test_test_files_are_measured_instead(shell: Shell, scores: Path) -> None:
     assert shell(*words, "--holdout", "0").json["before"] is None
     assert read_document(fitted)[0] == with_all, "test files leave every record to the fit"
     evaluated = shell("evaluate", "test.parquet", "--calibrator", "out/calibrator.json", "--format", "json").json
-    assert evaluated["metrics"]["ece"] == pytest.approx(tested["after"]["ece"])
-    assert evaluated["metrics"]["nll"] == pytest.approx(tested["after"]["nll"])
+    for name in ("ece", "nll", "brier", "accuracy"):
+        assert evaluated["metrics"][name]["value"] == pytest.approx(tested["after"][name]["value"], abs=1e-6)
+        assert evaluated["metrics"][name]["high"] == pytest.approx(tested["after"][name]["high"], abs=1e-2)
 
 
 def test_without_records_to_measure_on_it_says_so(shell: Shell, scores: Path) -> None:
@@ -154,7 +181,7 @@ def test_metrics_that_a_model_cannot_serve_are_null_with_a_warning(shell: Shell,
     assert said.json["privacy"]["epsilon"] == pytest.approx(4.0), "the calibration has the budget to itself"
 
 
-def test_several_classes_have_no_auc_and_say_so(shell: Shell, home: Path) -> None:
+def test_several_classes_have_no_auc(shell: Shell, home: Path) -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(900, 4)) * 3
     table = pd.DataFrame(logits, columns=[f"logit_{j}" for j in range(4)])
@@ -167,8 +194,7 @@ def test_several_classes_have_no_auc_and_say_so(shell: Shell, home: Path) -> Non
     )
     assert said.code == 0, said.err
     assert said.json["sites"] == 4
-    assert said.json["before"]["auc"] is None
-    assert "auc is left out: it is defined for two classes only." in said.json["warnings"]
+    assert said.json["before"].get("auc") is None
     assert said.json["after"]["nll"]["value"] < said.json["before"]["nll"]["value"]
 
 
@@ -212,7 +238,7 @@ def test_dry_run_asks_nothing_and_leaves_nothing(shell: Shell, scores: Path, hom
     )
     assert said.code == 0, said.err
     assert sorted(path.name for path in home.iterdir()) == ["scores.csv"]
-    assert [phase["phase"] for phase in said.json["phases"]] == ["calibration", "before", "after"]
+    assert [phase["phase"] for phase in said.json["phases"]] == ["calibration", "measurement"]
     first = said.json["phases"][0]
     assert len(first["queries"]) == 2
     assert first["bytes_per_client"] == 2 * 2 * 15 * 8

@@ -70,7 +70,7 @@ def test_a_question_without_an_answer_is_paid_twice(process: Shell, shell: Shell
 
 def test_a_torn_last_line_is_what_a_crash_leaves(shell: Shell, scores: Path, home: Path) -> None:
     first = shell(*WORDS, *MORE, "--out", "out").json
-    path = next(home.glob("state/*/after.jsonl"))
+    path = next(home.glob("state/*/measurement.jsonl"))
     whole = path.read_text()
     path.write_text(whole[: len(whole) - 300])
     said = shell(*WORDS, *MORE, "--out", "out")
@@ -103,13 +103,13 @@ def test_another_command_or_other_data_is_another_run(shell: Shell, scores: Path
     changed = shell(*words, "--epsilon", "1").json
     assert changed["replayed"] is False
     assert changed["metrics"] != first["metrics"]
-    assert len(list((home / "state").iterdir())) == 3
+    assert sum(path.is_dir() for path in (home / "state").iterdir()) == 3
 
 
 def test_the_state_directory_is_private(shell: Shell, scores: Path, home: Path) -> None:
     (home / "state").mkdir(mode=0o755)
     shell("evaluate", "scores.csv")
-    folder = next((home / "state").iterdir())
+    folder = next(path for path in (home / "state").iterdir() if path.is_dir())
     for path in (home / "state", folder):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
     for path in folder.iterdir():

@@ -15,13 +15,18 @@ import fedcalib as fc
 from fedcalib import wire
 from fedcalib.artifacts.evaluation import Confusion
 from fedcalib.artifacts.networks import Representation
-from fedcalib.artifacts.scaling import Temperature
+from fedcalib.artifacts.scaling import MatrixScaling, Temperature
 from fedcalib.loop import Runtime
 from fedcalib.methods.ccvr import ClosedForm, Retrained
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.query import Query
 from fedcalib.training import SoftmaxRegression
 from tests.remote.places import remote
+
+# turns a certain, wrong record into a certain, right one, so that changes attain their bounds
+ROTATED = MatrixScaling(
+    ((0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0)), (0.0, 0.0, 0.0, 0.0)
+)
 
 METHODS: list[fc.Method] = [
     fc.FedBin(),
@@ -53,6 +58,14 @@ METHODS: list[fc.Method] = [
     fc.Auto(epsilon=900.0, typical_records=None),
     fc.methods.ClassShares(),
     fc.FederatedMetrics(),
+    fc.FederatedMetrics(scores=(0.1, 0.5, 0.9), threshold=0.2),
+    fc.FederatedMetrics(epsilon=5.0, alone="record", records=20_000),
+    fc.methods.PairedMetrics(calibrator=Temperature(1.5)),
+    fc.methods.ClassMetrics(),
+    fc.methods.ClassMetrics(bins=100, class_auc=False),
+    fc.methods.ClassMetrics(epsilon=1.0, class_auc=True),
+    fc.methods.PairedClassMetrics(ROTATED),
+    fc.methods.PairedClassMetrics(ROTATED, fc.methods.ClassMetrics(epsilon=1.0)),
     fc.PerClientECE(),
     fc.methods.Together((fc.FedBin(), fc.AccT(search=fc.search.Bisection(2)), fc.methods.SourceBinning())),
     fc.AccT(),

@@ -122,3 +122,10 @@ def test_an_evaluation_shows_no_metric_without_a_row(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(table, "METRICS", tuple(metric for metric in METRICS if metric is not table.BRIER))
     assert "brier" not in documents.metrics(report)  # type: ignore[operator]
     assert "Brier score" not in {row.name for row in reports.metric_rows(report, report)}
+
+
+def test_every_metric_is_defined_in_the_docs() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    first = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    defined = {name.strip(" `") for cell in first for name in cell.split(",")}
+    assert defined == {metric.name for metric in METRICS}

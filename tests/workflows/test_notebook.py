@@ -60,13 +60,13 @@ def test_a_calibration_equals_the_commands(scores: Path, capsys: pytest.CaptureF
 def test_an_evaluation_equals_the_commands(scores: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json(evaluate(scores, **TOLD)) == shell(capsys, "evaluate", scores, *FLAGS)
     told = shell(capsys, "evaluate", scores, "--out", "out", *FLAGS)
-    done = evaluate(scores, curves=True, **TOLD)
-    assert as_json(done) == told
+    done = evaluate(scores, **TOLD)
+    assert as_json(done) == {**told, "replayed": False}
     done.save("mine")
-    assert Path("mine/curves.json").read_bytes() == Path("out/curves.json").read_bytes()
+    assert Path("mine/performance.json").read_bytes() == Path("out/performance.json").read_bytes()
     assert done.to_frame().set_index("metric").loc["auc", "measured_low"] == told["metrics"]["auc"]["low"]
-    with pytest.raises(InputError, match="curves=True"):
-        evaluate(scores).report("page.html")
+    done.report("page.html")
+    assert Path("page.html").read_bytes() == Path("out/report.html").read_bytes()
 
 
 def test_a_calibrator_is_applied_and_measured(scores: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_calibrator_is_applied_and_measured(scores: Path) -> None:
 
 def test_the_same_call_goes_on_where_it_stopped(scores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second conversation fails once; the first is not held again, and the query that was lost is paid twice."""
-    Ledger("ledger.db").limit("default", 1.5)
+    Ledger("ledger.db").limit("default", 2.0)
     kept: dict[str, Any] = {"state": "state", "ledger": "ledger.db", "privacy": fc.DistributedDP(1.0)}
     total, sent = fc.InProcess.total, []
 
@@ -95,9 +95,9 @@ def test_the_same_call_goes_on_where_it_stopped(scores: Path, monkeypatch: pytes
     with pytest.raises(InputError, match="cut short"):
         calibrate(scores, fc.FedBin(), **kept)
     done = calibrate(scores, fc.FedBin(), **kept)
-    assert [name == "LabelHistogram" for name in sent] == [True, False, False, False]
+    assert [name == "LabelHistogram" for name in sent] == [True, False, False]
     assert not done.replayed
-    assert done.privacy.epsilon == float(Ledger("ledger.db").account("default").epsilon) == 1.5
+    assert done.privacy.epsilon == float(Ledger("ledger.db").account("default").epsilon) == 2.0
     again = calibrate(scores, fc.FedBin(), **kept)
     assert again.replayed
     assert again.to_json()["after"] == done.to_json()["after"]

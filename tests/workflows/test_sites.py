@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import fedcalib as fc
 from fedcalib.deploy.flower import serve
 from fedcalib.deploy.job import Job
 from fedcalib.errors import InputError
+from fedcalib.metrics.intervals import Measured
 from fedcalib.workflows import calibrate, evaluate
 from fedcalib.workflows.calibration import Calibration
 from fedcalib.workflows.evaluation import Evaluation
 from fedcalib.workflows.session import Data
+from fedcalib.workflows.site_spread import Spread
 from tests.contract.subjects import federation
 from tests.remote.places import places
 
@@ -55,3 +59,46 @@ def test_a_dry_run_over_sites_asks_nobody(tmp_path: Path) -> None:
 def test_a_calibrator_cannot_be_applied_where_records_stay(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a runtime of sites"):
         evaluate(fc.InProcess(DATA), calibrator=fc.artifacts.Identity())
+
+
+def _differing(sites: int, spread: float, seed: int) -> pd.DataFrame:
+    """Sites whose risk differs from what the model predicts, by a standard deviation of the log-odds."""
+    rng = np.random.default_rng(seed)
+    score, site = rng.beta(1.2, 2.0, 600 * sites), np.repeat(np.arange(sites), 600)
+    shift = spread * rng.normal(size=sites)[site]
+    odds = np.log(score / (1 - score)) + shift
+    label = (rng.random(len(score)) < 1 / (1 + np.exp(-odds))).astype(int)
+    return pd.DataFrame({"site": site.astype(str), "score": score, "label": label})
+
+
+@pytest.mark.parametrize("privacy", [fc.Open(), fc.SourceLaplace(8.0)], ids=repr)
+def test_the_spread_between_sites_is_told_from_sampling_and_noise(privacy: fc.privacy.Privacy) -> None:
+    alike, apart = (
+        evaluate(_differing(12, spread, 1), privacy, site="site", simulate=1).to_json() for spread in (0.0, 1.0)
+    )
+    name = "calibration_in_the_large"
+    assert alike["between_sites"][name]["i_squared"] < 0.4
+    assert apart["between_sites"][name]["i_squared"] > 0.8
+    assert 0.6 < apart["between_sites"][name]["deviation"] < 1.4
+    assert len(apart["per_site"]) == 12
+
+
+def test_a_report_has_a_forest_plot_where_sites_are_seen() -> None:
+    table = _differing(5, 1.0, 2)
+    seen = evaluate(table, fc.Open(), site="site")
+    assert b"AUC by site" in seen.files()["report.html"]
+    hidden = evaluate(table, fc.SecAgg(), site="site")
+    assert b"AUC by site" not in hidden.files()["report.html"]
+    assert hidden.to_json()["between_sites"] == {}
+
+
+def test_the_random_effects_mean_is_that_of_dersimonian_and_laird() -> None:
+    meta = pytest.importorskip("statsmodels.stats.meta_analysis")
+    effects, variances = [0.10, 0.28, 0.37, 0.66, 0.46, 0.19], [0.033, 0.031, 0.05, 0.011, 0.043, 0.023]
+    half = [1.959964 * variance**0.5 for variance in variances]
+    found = Spread.of([Measured(y, y - h, y + h) for y, h in zip(effects, half, strict=True)])
+    peer = meta.combine_effects(np.array(effects), np.array(variances), method_re="dl")
+    assert found.mean.value == pytest.approx(peer.mean_effect_re, rel=1e-6)
+    assert found.mean.high == pytest.approx(peer.mean_effect_re + 1.959964 * peer.sd_eff_w_re, rel=1e-6)
+    assert found.deviation**2 == pytest.approx(peer.tau2, rel=1e-5)
+    assert found.i_squared == pytest.approx(peer.i2, rel=1e-5)

@@ -17,7 +17,8 @@ from hypothesis.extra import numpy as arrays
 
 import fedcalib as fc
 from fedcalib import wire
-from fedcalib.artifacts.evaluation import Fitted, MetricsReport, Review
+from fedcalib.artifacts.evaluation import Fitted, Review
+from fedcalib.artifacts.performance import Performance
 from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.metrics.binning import merged_cells, small_cells
@@ -71,15 +72,14 @@ def test_reports_and_curves_are_published_with_merged_cells(privacy: fc.privacy.
     runtime = fc.InProcess(federation())
     report = fc.run(fc.FederatedMetrics(), runtime, privacy).artifact
     curves = fc.run(fc.ScoreCurves(), runtime, privacy).artifact
-    assert small(report.reliability.count - report.reliability.correct).size, "the server saw small cells"
+    assert small(report.table.counts).size, "the server saw small cells"
     saved = fc.load(report.save(tmp_path / "report.json"))
-    table = saved.reliability
-    assert not small([*table.correct[0], *(table.count - table.correct)[0]]).size
-    assert 1 < table.bins < report.reliability.bins
+    table = saved.table
+    assert not small(table.counts).size
+    assert 1 < table.cells < report.table.cells
     assert table.edges[0] == 0
     assert table.edges[-1] == 1
-    for name in ("count", "confidence", "correct"):
-        assert getattr(table, name).sum() == pytest.approx(getattr(report.reliability, name).sum())
+    assert table.totals.tolist() == report.table.totals.tolist()
     assert saved.min_count == MIN_RECORDS
     assert saved.to_json() == report.to_json(), "metrics are computed before"
     drawn = fc.load(curves.save(tmp_path / "curves.json"))
@@ -95,7 +95,7 @@ def test_tables_inside_other_artifacts_are_published_alike() -> None:
     report = fc.run(fc.FederatedMetrics(), fc.InProcess(federation()), fc.SecAgg()).artifact
     measured = Measured(0.5, 0.4, 0.6)
     for one in (Review(report, measured, report), Fitted(fc.artifacts.Identity(), report, report)):
-        inside = [part for part in vars(one.published()).values() if isinstance(part, MetricsReport)]
+        inside = [part for part in vars(one.published()).values() if isinstance(part, Performance)]
         assert len(inside) == 2
         assert all(part.min_count == MIN_RECORDS for part in inside)
 
@@ -110,13 +110,13 @@ def test_noise_is_protection_enough() -> None:
 def test_where_one_cell_would_not_do_no_table_is_published(tmp_path: Path) -> None:
     runtime = fc.InProcess(federation(positives=6))
     report = fc.run(fc.FederatedMetrics(), runtime, fc.SecAgg()).artifact.published()
-    assert np.isnan(report.reliability.count).all()
+    assert report.table.counts.sum() == 0
     assert "left out" in report.warnings[-1]
     curves = fc.run(fc.ScoreCurves(), runtime, fc.SecAgg()).artifact
     with pytest.raises(RefusedError, match="from 1 to 10 records"):
         curves.save(tmp_path / "curves.json")
-    done = evaluate(federation(positives=6), fc.SecAgg(), curves=True)
-    assert set(done.files()) == {"report.html"}
+    done = evaluate(federation(positives=6), fc.SecAgg())
+    assert set(done.files()) == {"report.html", "performance.json"}
     assert "left out" in done.files()["report.html"].decode()
     assert done.metrics.auc is not None
 
@@ -248,7 +248,7 @@ def test_no_file_of_a_command_holds_a_small_count(shell: Shell, home: Path, priv
         assert said.code == 0, said.err
         (home / "out" / command / "said.json").write_text(said.out)
     found = list(written(home / "out"))
-    assert {where for where, _ in found} >= {"curves.json: labels", "said.json: records", "report.html: records"}
+    assert {where for where, _ in found} >= {"performance.json: labels", "said.json: records", "report.html: records"}
     assert not [(where, small(value)) for where, value in found if small(value).size]
     texts = " ".join(path.read_text() for path in (home / "out").rglob("*") if path.suffix in (".json", ".html"))
     assert "Fewer than 11 records were left out" in texts

@@ -2,6 +2,8 @@ from fedcalib.artifacts.calibrator import Chain as Chain
 from fedcalib.artifacts.calibrator import Identity as Identity
 from fedcalib.artifacts.calibrator import KeepTop as KeepTop
 from fedcalib.artifacts.calibrator import Mixture as Mixture
+from fedcalib.artifacts.class_performance import ClassPerformance as ClassPerformance
+from fedcalib.artifacts.class_performance import ClassRow as ClassRow
 from fedcalib.artifacts.evaluation import ClientErrors as ClientErrors
 from fedcalib.artifacts.evaluation import Comparison as Comparison
 from fedcalib.artifacts.evaluation import Confusion as Confusion
@@ -19,6 +21,10 @@ from fedcalib.artifacts.networks import Ensemble as Ensemble
 from fedcalib.artifacts.networks import Head as Head
 from fedcalib.artifacts.networks import Representation as Representation
 from fedcalib.artifacts.networks import Trained as Trained
+from fedcalib.artifacts.performance import BinaryPerformance as BinaryPerformance
+from fedcalib.artifacts.performance import Performance as Performance
+from fedcalib.artifacts.performance_parts import GroupedPerformance as GroupedPerformance
+from fedcalib.artifacts.performance_parts import PairedPerformance as PairedPerformance
 from fedcalib.artifacts.saving import Artifact as Artifact
 from fedcalib.artifacts.scaling import Beta as Beta
 from fedcalib.artifacts.scaling import MatrixScaling as MatrixScaling

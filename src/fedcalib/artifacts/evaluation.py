@@ -7,6 +7,7 @@ methods that measure single clients, compare two models, count classes, monitor 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import isfinite
@@ -412,7 +413,9 @@ class Fitted(Artifact):
     calibrator
         The calibrator.
     before, after
-        Metrics without it and with it.
+        The evaluations without it and with it: a `Performance` each, or a `MetricsReport` in files of version 0.1.
+    change
+        After less before by metric, with a paired interval.
 
     Examples
     --------
@@ -424,8 +427,9 @@ class Fitted(Artifact):
     """
 
     calibrator: Calibrator
-    before: MetricsReport
-    after: MetricsReport
+    before: Any
+    after: Any
+    change: Mapping[str, Measured] = field(default_factory=dict, metadata=ADDED)
 
     def published(self, min_count: int = PUBLIC_RECORDS) -> Fitted:
         """The same calibrator, with the tables of both measurements as they may be published."""

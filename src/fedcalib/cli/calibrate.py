@@ -64,8 +64,4 @@ def calibrate(
 
 def _show(voice: Voice, done: CalibrationResult, written: dict[str, str]) -> None:
     document = {**done.to_json(), "files": written}
-    tables = [documents.facts_table("Privacy", document["privacy"])]
-    if done.before is not None:
-        columns = {"before": document["before"], "after": document["after"]}
-        tables.insert(0, documents.metrics_table("Measured on records that were not fitted", columns))
-    voice.result(document, [*tables, documents.facts_table("Files", written)], done.remarks)
+    voice.result(document, [*done.tables(), documents.facts_table("Files", written)], done.remarks)

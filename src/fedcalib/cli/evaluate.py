@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,12 @@ from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.drift import Every, as_day
-from fedcalib.workflows.evaluation import NAMES, Evaluation, EvaluationResult, load_calibrator
+from fedcalib.workflows.evaluation import Decision, Evaluation, load_calibrator
+from fedcalib.workflows.evaluation_result import NAMES, EvaluationResult
+from fedcalib.workflows.groups import Groups
 from fedcalib.workflows.monitoring import Monitoring
 
+_metrics = panel("Metrics")
 _over_time = panel("Over time")
 
 
@@ -27,9 +31,38 @@ def evaluate(
     out: Annotated[
         Path | None,
         Option(
-            help="Of a binary classifier: write a report with ROC, precision-recall and reliability curves here; "
-            "with --by, of any classifier, a report with a drift chart."
+            help="Write a report here: every metric, reliability and, of a binary classifier, ROC, precision-recall "
+            "and decision curves; with --by, a drift chart."
         ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        _metrics(help="Decisions are measured for records that score at least that; 0.5 if left out."),
+    ] = None,
+    threshold_for: Annotated[
+        str | None,
+        _metrics(
+            help="Choose the threshold from the released table: sensitivity=0.9 (the highest that reaches it) or "
+            "net-benefit (the lowest with more than treating all or none)."
+        ),
+    ] = None,
+    scores_are: Annotated[
+        str | None,
+        _metrics(help="All scores that the classifier gives, if they are few and public, such as 0.1,0.2,0.3."),
+    ] = None,
+    records_about: Annotated[
+        int | None, _metrics(help="A public guess of the number of records, which sets the resolution under noise.")
+    ] = None,
+    rival: Annotated[
+        str | None,
+        _metrics(help="Column of another model's scores: compare both on the same records, with paired intervals."),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        _metrics(help="Measure the groups of this column too; name its groups with --groups. Can be repeated."),
+    ] = None,
+    groups: Annotated[
+        list[str] | None, _metrics(help="The groups of a --group, a public list such as F,M; once for each --group.")
     ] = None,
     per_client: Annotated[
         bool,
@@ -43,7 +76,7 @@ def evaluate(
         Every | None,
         _over_time(
             help="Evaluate window by window of time, for a drift chart: days, ISO weeks or calendar months; of "
-            "numbered days, 1, 7 or 30."
+            "numbered days, 1, 7 or 30. With --group, each group in each window."
         ),
     ] = None,
     start: Annotated[
@@ -75,7 +108,10 @@ def evaluate(
     model = privacy_model(privacy, epsilon, delta, clip, colluding)
     data, run = flags.data(files, None if by is None else time), flags.session(simulate)
     map_ = None if calibrator is None else load_calibrator(calibrator)
-    if by is not None:
+    listed = _listed(group or [], groups or [])
+    if by is not None and not listed:
+        if rival is not None:
+            raise InputError("Expected --rival without --by, found both; compare the models on the windows' files.")
         if per_client:
             raise InputError("Expected --per-client without --by, found both; measure the windows' files one by one.")
         if participation_ != "everyone":
@@ -95,16 +131,21 @@ def evaluate(
         monitor.watch(voice, monitoring, out, "drift.png", dry_run=dry_run)
         return
     for flag, told in (("--rounds", rounds), ("--from", start), ("--until", until)):
-        if told is not None:
+        if told is not None and (by is None or flag == "--rounds"):
             raise InputError(f"Expected --by with {flag}, found {flag} alone; add --by day, week or month.")
+    wanted = Groups.of(listed, by, start, until)
     evaluation = Evaluation(
-        data=data,
+        data=replace(data, columns=replace(data.columns, groups=wanted.names, rival=rival)),
+        groups=wanted,
+        rival=rival or "",
         privacy=model,
         participation=participation(participation_, None),
         calibrator=map_,
-        curves=out is not None,
         per_client=per_client,
         session=run,
+        decision=Decision.of(threshold_for, threshold),
+        scores=options.numbers(scores_are, "--scores-are"),
+        records=records_about,
     )
     if out is not None:
         documents.check_folder(out, NAMES)
@@ -114,12 +155,16 @@ def evaluate(
         _show(voice, done := evaluation.run(), None if out is None else done.save(out))
 
 
+def _listed(columns: list[str], groups: list[str]) -> dict[str, list[str]]:
+    """Each grouping column with its groups."""
+    if len(columns) != len(groups) or len(set(columns)) != len(columns):
+        raise InputError(
+            f"Expected one --groups for each --group, found {len(groups)} for {len(columns)}; such as --group sex "
+            "--groups F,M."
+        )
+    return {name: [word.strip() for word in words.split(",")] for name, words in zip(columns, groups, strict=True)}
+
+
 def _show(voice: Voice, done: EvaluationResult, written: dict[str, str] | None) -> None:
     document = {**done.to_json(), **({} if written is None else {"files": written})}
-    tables = [
-        documents.metrics_table("All sites together", {"value": document["metrics"]}),
-        *documents.own_table(document["per_client"]),
-        *documents.site_tables(document["per_site"]),
-        documents.facts_table("Privacy", document["privacy"]),
-    ]
-    voice.result(document, tables, done.remarks)
+    voice.result(document, done.tables(), done.remarks)

@@ -239,3 +239,11 @@ def participation(word: str, rounds: int | None) -> Participation:
         return Poisson(float(word))
     except ValueError as error:
         raise InputError(f"Expected --participation everyone, disjoint or a chance, found '{word}'.") from error
+
+
+def numbers(words: str | None, flag: str) -> tuple[float, ...]:
+    """Read numbers with commas in between."""
+    try:
+        return () if words is None else tuple(float(word) for word in words.split(","))
+    except ValueError as error:
+        raise InputError(f"Expected numbers with commas in between with {flag}, found '{words}'.") from error

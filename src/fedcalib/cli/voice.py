@@ -35,7 +35,7 @@ def exit_code(error: BaseException) -> int:
     return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), BUG)
 
 
-_WIDE: Final = 120  # columns, where there is no terminal to ask
+_WIDE: Final = 140  # columns, where there is no terminal to ask
 _PATIENCE: Final = 1.0  # seconds before a progress bar is worth showing
 
 

@@ -17,7 +17,7 @@ from pyarrow import compute, types
 
 from fedcalib.data.columns import ColumnLayout
 from fedcalib.errors import InputError
-from fedcalib.types import Bools, Floats, Ints
+from fedcalib.types import Array, Bools, Floats, Ints
 
 _MISSING = ("", "na", "n/a", "nan", "null", "none")
 _NAME_LABELS = "name the label of class 1 with positive (--positive), or all labels in order with classes (--classes)"
@@ -65,6 +65,23 @@ class Batch:
             index = _first_wrong(cells)
             found = cells[index].as_py()[:40]
             raise InputError(f"Expected a number in {self.place(column, index)}, found {found!r}.") from error
+
+    def groups(self, column: str) -> Array:
+        """A column of groups as text, (n,); a missing one is empty."""
+        found: Array = compute.fill_null(self.names(column), "").to_numpy(zero_copy_only=False)
+        return found.astype(str)
+
+    def rival(self, column: str) -> tuple[Floats, Bools]:
+        """Another model's scores, (n,), and which rows have one."""
+        scores = self.numbers(column).astype(np.float64)
+        known: Bools = np.isfinite(scores)
+        outside = known & ((scores < 0) | (scores > 1))
+        if outside.any():
+            row = int(outside.argmax())
+            raise InputError(
+                f"Expected a probability between 0 and 1 in {self.place(column, row)}, found {scores[row]:.6g}."
+            )
+        return scores, known
 
     def words(self, column: str, what: str) -> Any:
         """A column of names as an Arrow array of text; a missing name is refused."""
@@ -216,6 +233,8 @@ class Batch:
                 return self.place(name, row)
         if not self.labels(layout)[1][row]:
             return self.place(str(layout.label), row)
+        if layout.rival is not None and not np.isfinite(self.numbers(layout.rival)[row]):
+            return self.place(layout.rival, row)
         if layout.site is not None and not self.names(layout.site)[row].is_valid:
             return self.place(layout.site, row)
         return self.place(str(layout.time), row)

@@ -30,7 +30,7 @@ class ColumnLayout:
         The score columns in order of the classes; one column is the score of class 1.
     are_logits
         Whether the scores are logits rather than probabilities.
-    label, site, unit, time
+    label, site, unit, time, rival
         The other columns, or None where the file is read without them.
     class_names
         The names of the classes in order, which are public; empty where they have none.
@@ -40,6 +40,8 @@ class ColumnLayout:
         Whether probabilities are percentages.
     person
         A column that seems to name people though no unit was stated.
+    groups
+        Columns that say to which group a record belongs.
 
     Examples
     --------
@@ -59,6 +61,8 @@ class ColumnLayout:
     positive: str | None = None
     percent: bool = False
     person: str | None = None
+    rival: str | None = None
+    groups: tuple[str, ...] = ()
 
     @property
     def classes(self) -> int:
@@ -68,8 +72,8 @@ class ColumnLayout:
     @property
     def needed(self) -> tuple[str, ...]:
         """The names of all columns to read, each once."""
-        others = (name for name in (self.label, self.site, self.unit, self.time, self.person) if name is not None)
-        return tuple(dict.fromkeys((*self.scores, *others)))
+        stated = (self.label, self.site, self.unit, self.time, self.person, self.rival)
+        return tuple(dict.fromkeys((*self.scores, *(name for name in stated if name is not None), *self.groups)))
 
 
 @final
@@ -112,6 +116,11 @@ class Columns:
     max_missing
         The largest share of a file's records that may be left out because a number is missing. Under an epsilon it
         stops nothing: how many are missing is a fact about the records, and must not decide whether there is a release.
+    rival
+        A column of another model's scores of class 1.
+    groups
+        Columns that say to which group a record belongs, such as a sex; they are read as text, and a record without a
+        value is in no group.
 
     Raises
     ------
@@ -139,6 +148,8 @@ class Columns:
     percent: bool = False
     one_site: bool = False
     max_missing: float = 0.5
+    rival: str | None = None
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for group in (("score", "logits", "probs"), ("positive", "classes")):
@@ -173,14 +184,16 @@ class Columns:
             raise InputError(
                 f"Expected a column of sites in {file} with a list of sites, found none; name it with site."
             )
-        stated = {"label": self.label, "site": site, "unit": self.unit, "time": self.time}
+        stated = {"label": self.label, "site": site, "unit": self.unit, "time": self.time, "rival": self.rival}
         others = {option: None if name is None else _one(name, names, file, option) for option, name in stated.items()}
-        used = {*scores, *others.values()}
+        groups = tuple(_one(name, names, file, "group") for name in self.groups)
+        used = {*scores, *others.values(), *groups}
         person = next((name for name in names if _PERSON.fullmatch(name) and name not in used), None)
         layout = ColumnLayout(
             scores,
             are_logits,
             **others,
+            groups=groups,
             class_names=self.class_names or found,
             positive=None if self.positive is None else plain_label(str(self.positive)),
             percent=self.percent and not are_logits,

@@ -351,6 +351,7 @@ class _Collected:
     owner: list[Array] = field(default_factory=list)
     units: list[Any] = field(default_factory=list)  # Arrow arrays of text
     days: list[Array] = field(default_factory=list)
+    extra: dict[str, list[Array]] = field(default_factory=dict)  # the rival's scores and groups, by column
     dated: set[bool] = field(default_factory=set)  # whether days are dates
     sites: dict[str, int] = field(default_factory=dict)
     listed: bool = False  # whether there are no other sites
@@ -413,7 +414,8 @@ class _Collected:
         rank = np.empty(len(names), dtype=np.int64)
         rank[[self.sites[name] for name in names]] = np.arange(len(names))
         unit = self._units() if layout.unit is not None else None
-        extra = {} if layout.time is None else {"time": _joined(self.days)}
+        extra = {name: _joined(pieces) for name, pieces in self.extra.items()}
+        extra |= {} if layout.time is None else {"time": _joined(self.days)}
         given = clip_logits(_joined(self.given)) if layout.are_logits else _joined(self.given)
         records = Records(given, _joined(self.labels), layout.are_logits, unit, extra)
         return Federation.grouped(records, rank[_joined(self.owner)], len(names), names)
@@ -423,6 +425,10 @@ class _Collected:
         self.given.append(np.zeros((0, layout.classes)))
         for pile in (self.labels, self.owner, self.days):
             pile.append(np.zeros(0, dtype=np.int64))
+        for name in layout.groups:
+            self.extra[name] = [np.zeros(0, dtype=str)]
+        if layout.rival is not None:
+            self.extra[layout.rival] = [np.zeros(0)]
 
     def timed(self, federation: Federation, column: str | None) -> Federation:
         """The same records; days that were dates become dates again."""
@@ -431,7 +437,8 @@ class _Collected:
         if self.dated != {True}:
             return federation
         days = federation.records.extra["time"].astype("datetime64[D]")
-        return replace(federation, records=replace(federation.records, extra={"time": days}))
+        extra = {**federation.records.extra, "time": days}
+        return replace(federation, records=replace(federation.records, extra=extra))
 
     def _units(self) -> Ints:
         import pyarrow as pa
@@ -487,12 +494,18 @@ def _add(batch: Batch, layout: ColumnLayout, stem: str, collected: _Collected) -
     else:
         owner = collected.number(batch, layout.site)
         good &= owner >= 0
+    extra = {name: batch.groups(name) for name in layout.groups}
+    if layout.rival is not None:
+        extra[layout.rival], known = batch.rival(layout.rival)
+        good &= known
     if layout.time is not None:
         days, known, dated = batch.days(layout.time)
         good &= known
         collected.days.append(days[good])
         if known.any():
             collected.dated.add(dated)
+    for name, column in extra.items():
+        collected.extra.setdefault(name, []).append(column[good])
     pieces = (given, labels, owner) if good.all() else (given[good], labels[good], owner[good])
     for pile, piece in zip((collected.given, collected.labels, collected.owner), pieces, strict=True):
         pile.append(piece)

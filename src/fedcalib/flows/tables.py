@@ -22,7 +22,7 @@ from fedcalib.errors import InputError
 from fedcalib.estimation.score_table import ScoreTable, default_buckets, even_edges
 from fedcalib.estimation.trees import consistent, variances_at_fit
 from fedcalib.method import Flow, Method
-from fedcalib.metrics.binning import EVEN, Axis, bin_edges, small_cells
+from fedcalib.metrics.binning import EVEN, Axis, small_cells
 from fedcalib.queries.class_tables import Clips, LabelHistogram
 from fedcalib.queries.scores import ScoreBuckets, ScoreLeaves, ScoreTree
 from fedcalib.query import Answer
@@ -246,7 +246,9 @@ def table_of(tree: ScoreTree, answer: Answer) -> ScoreTable:
     first = consistent(values, variances, tree.arity)
     variances = variances_at_fit(first, values, variances, tree.arity)
     leaves = consistent(values, variances, tree.arity)
-    return ScoreTable(bin_edges(tree.leaves), leaves, tree.arity, tuple(one_per_level(level) for level in variances))
+    return ScoreTable(
+        tree.axis.edges(tree.leaves), leaves, tree.arity, tuple(one_per_level(level) for level in variances)
+    )
 
 
 def raw_table(tree: ScoreTree, buckets: int, batches_of: int | None = None) -> Flow[ScoreTable]:

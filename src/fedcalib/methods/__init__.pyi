@@ -10,6 +10,8 @@ from fedcalib.methods.ccvr import CCVR as CCVR
 from fedcalib.methods.ccvr import ClosedForm as ClosedForm
 from fedcalib.methods.ccvr import FeatureGaussians as FeatureGaussians
 from fedcalib.methods.ccvr import Retrained as Retrained
+from fedcalib.methods.class_evaluation import ClassMetrics as ClassMetrics
+from fedcalib.methods.class_evaluation import PairedClassMetrics as PairedClassMetrics
 from fedcalib.methods.compose import Averaged as Averaged
 from fedcalib.methods.compose import FitAndMeasure as FitAndMeasure
 from fedcalib.methods.compose import Pipeline as Pipeline
@@ -21,6 +23,8 @@ from fedcalib.methods.domain_shift import SourceBinning as SourceBinning
 from fedcalib.methods.fed_avg import FedAvg as FedAvg
 from fedcalib.methods.fed_avg import Round as Round
 from fedcalib.methods.fl_swag import FLSWAG as FLSWAG
+from fedcalib.methods.paired_evaluation import GroupedMetrics as GroupedMetrics
+from fedcalib.methods.paired_evaluation import PairedMetrics as PairedMetrics
 from fedcalib.methods.platt import BetaScaling as BetaScaling
 from fedcalib.methods.residual_binning import ClassShifts as ClassShifts
 from fedcalib.methods.residual_binning import ClassWise as ClassWise
@@ -31,4 +35,5 @@ from fedcalib.methods.ridge_scaling import RidgeOPVector as RidgeOPVector
 from fedcalib.methods.ridge_scaling import RidgeVector as RidgeVector
 from fedcalib.metrics.binning import EvenLogOdds as EvenLogOdds
 from fedcalib.metrics.binning import EvenProbability as EvenProbability
+from fedcalib.metrics.binning import ListedScores as ListedScores
 from fedcalib.queries.scores import ScoreTree as ScoreTree

@@ -6,16 +6,22 @@ of them share one budget, by the weights of their blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, final
 
 from fedcalib.artifacts.calibrator import Calibrator, Identity, KeepTop, Mixture, chained
 from fedcalib.artifacts.evaluation import Fitted
+from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.errors import InputError
 from fedcalib.flows.wrapped import after, lockstep
 from fedcalib.method import Budget, Flow, Method
+from fedcalib.methods.class_evaluation import PairedClassMetrics
 from fedcalib.methods.evaluation import FederatedMetrics
+from fedcalib.methods.paired_evaluation import PairedMetrics
 from fedcalib.records import Schema
+from fedcalib.wire import ADDED
+
+MEASURE: Final = FederatedMetrics()
 
 
 @final
@@ -124,6 +130,13 @@ class Averaged(Method[Calibrator]):
         return Mixture(tuple(found), (1 / len(found),) * len(found))
 
 
+def before_and_after(calibrator: Calibrator, classes: int, measure: FederatedMetrics) -> Method[PairedPerformance]:
+    """The method that measures before and after a calibrator with the paired change, from one message."""
+    if classes == 2:
+        return PairedMetrics(calibrator, measure=measure)
+    return PairedClassMetrics(calibrator, measure.of_classes)
+
+
 @final
 @dataclass(frozen=True)
 class FitAndMeasure(Method[Fitted]):
@@ -136,6 +149,8 @@ class FitAndMeasure(Method[Fitted]):
     ----------
     fit
         The method that fits the calibrator.
+    measure
+        Settings of the evaluation.
 
     Examples
     --------
@@ -147,13 +162,14 @@ class FitAndMeasure(Method[Fitted]):
     """
 
     fit: Method[Calibrator]
+    measure: FederatedMetrics = field(default=MEASURE, metadata=ADDED)
 
     def with_budget(self, budget: Budget) -> FitAndMeasure:
-        """Leave the fit half, beside two measurements."""
-        return FitAndMeasure(self.fit.with_budget(budget.split(2)))
+        """Leave the fit half, and the measurement the other."""
+        half = budget.split(2)
+        return replace(self, fit=self.fit.with_budget(half), measure=self.measure.with_budget(half))
 
     def protocol(self, schema: Schema) -> Flow[Fitted]:
         calibrator = yield from self.fit.protocol(schema)
-        measure = FederatedMetrics()
-        found = yield from lockstep([measure.protocol(schema), after(calibrator, measure.protocol(schema))])
-        return Fitted(calibrator, *found)
+        found = yield from before_and_after(calibrator, schema.classes, self.measure).protocol(schema)
+        return Fitted(calibrator, found.before, found.after, found.change)

@@ -8,207 +8,176 @@ calibration errors without showing any single client's.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import isfinite, log, sqrt
-from typing import final
+from math import isfinite, log2, sqrt
+from typing import Any, Final, final
 
-import numpy as np
-
-from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
+from fedcalib.artifacts.evaluation import ClientErrors, Curves
+from fedcalib.artifacts.performance import BinaryPerformance, binary_performance
 from fedcalib.errors import InputError
-from fedcalib.estimation.noise_aware import noisy_auc, noisy_gap_error, noisy_mean, noisy_proportion
-from fedcalib.flows.tables import raw_table, recounted, score_table, two_classes
-from fedcalib.method import Flow, Method
-from fedcalib.metrics.calibration_line import fit_counts
-from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
-from fedcalib.metrics.reliability import Reliability
-from fedcalib.metrics.smooth_ece import smooth_ece_of_residuals
+from fedcalib.estimation.score_figures import ScoreTotals
+from fedcalib.estimation.score_sheet import ScoreSheet
+from fedcalib.estimation.score_table import ScoreTable
+from fedcalib.flows.tables import one_per_level, raw_table, recounted, score_table, two_classes
+from fedcalib.method import Budget, Flow, Method
+from fedcalib.methods.class_evaluation import ClassMetrics
+from fedcalib.metrics.binning import Axis, EvenLogOdds, ListedScores
+from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.queries import reliability
-from fedcalib.queries.scores import TREE, ScoreTree
-from fedcalib.query import Answer, Join, Query
+from fedcalib.queries.scores import FINE, TREE, ScoreCells, ScoreSums, ScoreTree
+from fedcalib.query import Answer, Join, Unit
 from fedcalib.records import Schema
 from fedcalib.types import Floats
 from fedcalib.wire import ADDED
 
-_MIN_RECORDS = 0.5  # less is nobody, whatever rounding left
-_LEAVES_PER_BIN = 16  # of the score histogram
-_NO_AUC = "AUC is left out: a class has too few records, or its count is within its noise."
-
 
 @final
 @dataclass(frozen=True)
-class FederatedMetrics(Method[MetricsReport]):
-    """Measure a classifier across clients: accuracy, calibration errors, losses and, with two classes, ranking.
+class FederatedMetrics(Method[Any]):
+    """Measure a classifier across clients: every metric, with its interval, from one message.
 
-    With two classes, ECE is that of the score of class 1, and classwise ECE the same: the other class mirrors it. With
-    more, ECE is that of the top label.
+    With two classes the message is one table of scores by label on the log-odds axis, and the result a
+    `BinaryPerformance`. Its resolution follows from public numbers, records and epsilon. Where sums are exact, the
+    table is fine, and a few more sums make metrics equal to those of pooled records.
 
     Parameters
     ----------
     bins
-        Number of bins of equal width.
+        Number of bins of equal width of the calibration error.
     margin
-        The log loss of a record is clipped at ln(classes) + `margin`, a public bound.
+        With more than two classes, the log loss of a record is clipped at ln(classes) + `margin`, a public bound.
+    records
+        A public guess of the number of records, which sets the resolution under noise; None for 2,000 or the number of
+        clients, if that is larger.
+    scores
+        With two classes, the public list of the scores that the classifier gives, if they are few; ties are then known
+        to be ties.
+    threshold
+        With two classes, the threshold of sensitivity, specificity and other metrics of decisions.
+    epsilon, unit, alone
+        What the run may spend, on whom, and who adds noise; filled in by the run. None for exact sums.
 
     Examples
     --------
     >>> import fedcalib as fc
-    >>> federation = fc.Federation.simulated()
-    >>> report = fc.run(fc.FederatedMetrics(), fc.InProcess(federation), fc.SecAgg()).artifact
-    >>> round(report.accuracy.value, 2), round(report.ece.value, 2)
-    (0.74, 0.12)
+    >>> federation = fc.Federation.simulated(classes=2)
+    >>> found = fc.run(fc.FederatedMetrics(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> round(found.accuracy.value, 2), round(found.ece.value, 2)
+    (0.85, 0.1)
     >>> round(fc.metrics.accuracy(federation.records.probs, federation.records.labels), 2)
-    0.74
+    0.85
     """
 
     bins: int = 15
     margin: float = 5.0
+    records: int | None = field(default=None, metadata=ADDED)
+    scores: tuple[float, ...] = field(default=(), metadata=ADDED)
+    threshold: float = field(default=0.5, metadata=ADDED)
+    epsilon: float | None = field(default=None, metadata=ADDED)
+    unit: Unit | None = field(default=None, metadata=ADDED)
+    alone: Unit | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not 1 <= self.bins <= 1 << 12 or not 0 < self.margin < 100:
             raise InputError(f"Expected 1 to 4096 bins and a margin above 0, found {self.bins} and {self.margin}.")
+        if not 0 <= self.threshold < 1 or (self.records is not None and not self.records > 0):
+            raise InputError(
+                f"Expected a threshold from 0 to below 1 and a number of records above 0, found {self.threshold} and "
+                f"{self.records}."
+            )
+        if self.scores:
+            ListedScores(self.scores)
 
-    def protocol(self, schema: Schema) -> Flow[MetricsReport]:
-        max_loss = log(schema.classes) + self.margin
-        own: tuple[Query, ...] = (
-            (reliability.ScoreHistogram(_LEAVES_PER_BIN * self.bins), reliability.ScoreGaps(self.bins))
-            if schema.classes == 2
-            else (reliability.TopLabelTable(self.bins), reliability.ClasswiseResiduals(schema.classes, self.bins))
-        )
-        join = Join((reliability.Hits(), reliability.Losses(max_loss), *own))
-        answer = yield join
-        hits, losses, first, second = (answer.part(join, index) for index in range(4))
-        table = _binary_table(first, second) if schema.classes == 2 else _top_table(first)
-        general = _General.of(hits, losses, max_loss)
-        if general is None:
-            return MetricsReport.nothing(table.reliability, table.count_noise, table.gap_noise)
-        return _binary(general, table, first) if schema.classes == 2 else _multiclass(general, table, second)
+    def with_budget(self, budget: Budget) -> FederatedMetrics:
+        """Take what was not set here from the run's budget."""
+        epsilon, unit, alone = self.epsilon or budget.epsilon, self.unit or budget.unit, self.alone or budget.alone
+        return replace(self, epsilon=epsilon, unit=unit, alone=alone)
+
+    @property
+    def of_classes(self) -> ClassMetrics:
+        """The same evaluation of more than two classes."""
+        return ClassMetrics(self.bins, self.margin, epsilon=self.epsilon, alone=self.alone)
+
+    def protocol(self, schema: Schema) -> Flow[Any]:
+        if schema.classes != 2:
+            return (yield from self.of_classes.protocol(schema))
+        resolution = Resolution.of(self, schema)
+        if self.epsilon is None:
+            return (yield from exact_performance(resolution, self.threshold, self.bins))
+        sheet = yield from resolution.sheet()
+        return binary_performance(sheet, self.threshold, self.bins, None, self.epsilon)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _ReliabilityTable:
-    """A reliability table with the noise on its counts and gaps."""
-
-    reliability: Reliability
-    gap: Floats  # (bins,)
-    count_noise: float
-    gap_noise: float
-
-    def ece(self, records: float) -> Measured:
-        counts = self.reliability.correct[0], self.reliability.count[0]
-        return _measured(*noisy_gap_error(self.gap, self.gap_noise, _binomial_variance(*counts), records))
+_GUESS: Final = 2000  # records of a federation of which nothing is known
+_EXACT_CELLS: Final = 1 << 13  # so fine that a reading at the middles of cells is exact to 1e-6
+_EXACT_REACH: Final = 28.0  # scores are read between 1e-12 and 1 - 1e-12
+_MAX_CELLS: Final = 1 << 11
 
 
 @final
 @dataclass(frozen=True)
-class _General:
-    """What both kinds of classifier have: the number of records, accuracy and losses."""
+class Resolution:
+    """How fine a table of scores is, from public numbers: a flat one, or a tree where every record is randomised."""
 
-    records: float
-    accuracy: Measured
-    nll: Measured
-    brier: Measured
+    cells: int
+    axis: Axis
+    tree: bool = False
 
     @classmethod
-    def of(cls, hits: Answer, losses: Answer, max_loss: float) -> _General | None:
-        """Accuracy and losses, or None where the number of records is within its noise."""
-        right, wrong = hits["hits"].tolist()
-        noise = float(hits.variance("hits")[0])
-        records = right + wrong
-        if records <= max(3 * (2 * noise) ** 0.5, _MIN_RECORDS):
-            return None
-        nll, nll2, brier, brier2 = losses["losses"].tolist()
-        loss_noise = float(losses.variance("losses")[0])
-        return cls(
-            records,
-            _measured(*noisy_proportion(right, wrong, noise)),
-            _measured(*_scaled(noisy_mean(nll, nll2, records, loss_noise, 2 * noise), max_loss), max_loss),
-            _measured(*_scaled(noisy_mean(brier, brier2, records, loss_noise, 2 * noise), 2.0), 2.0),
-        )
+    def of(cls, method: FederatedMetrics, schema: Schema) -> Resolution:
+        """The resolution for what is known of records and noise."""
+        if method.scores:
+            return cls(len(method.scores), ListedScores(method.scores))
+        if method.epsilon is None:
+            return cls(_EXACT_CELLS, EvenLogOdds(_EXACT_REACH))
+        records = method.records or max(_GUESS, schema.clients)
+        if method.alone == "record":
+            cells = _power_of_two(method.epsilon ** (2 / 3) * records ** (1 / 3), 16, 1 << 8)
+            return cls(cells, EvenLogOdds(_reach(cells)), tree=cells > 16)
+        epsilon = method.epsilon / sqrt(schema.clients) if method.alone == "client" else method.epsilon
+        signal = records * min(epsilon, 8.0)
+        cells = _power_of_two(32 * (signal / 2000) ** 0.56, 32 if signal >= 500 else 16, _MAX_CELLS)
+        return cls(cells, EvenLogOdds(_reach(cells)))
+
+    def sheet(self) -> Flow[ScoreSheet]:
+        """Request the table."""
+        if self.tree:
+            tree = ScoreTree(2, self.cells.bit_length() - 1, axis=self.axis)
+            return ScoreSheet((yield from score_table(tree)), self.axis.odds(self.cells))
+        answer = yield ScoreCells(self.cells, self.axis)
+        return self.sheet_of(answer["cells"], answer.variance("cells"))
+
+    def sheet_of(self, counts: Floats, noise: Floats) -> ScoreSheet:
+        """The sheet of counts and their noise variances, shape (2, cells)."""
+        table = ScoreTable(self.axis.edges(self.cells), counts, self.cells, (one_per_level(noise),))
+        return ScoreSheet(table, self.axis.odds(self.cells), self.axis.tied)
 
 
-def _top_table(top: Answer) -> _ReliabilityTable:
-    counts, gap = top["counts"], top["gap"]
-    table = Reliability(counts.sum(axis=0)[None], (counts[0] + gap)[None], counts[0][None])
-    return _ReliabilityTable(table, gap, _level(top, "counts"), _level(top, "gap"))
+def _power_of_two(number: float, least: int, most: int) -> int:
+    """The largest power of two up to a number, within limits."""
+    return int(min(max(1 << int(log2(max(number, 1.0))), least), most))
 
 
-def _binary_table(scores: Answer, gaps: Answer) -> _ReliabilityTable:
-    gap = gaps["gap"]
-    negative, positive = scores["scores"].reshape(2, len(gap), _LEAVES_PER_BIN).sum(axis=2)
-    table = Reliability((negative + positive)[None], (positive + gap)[None], positive[None])
-    return _ReliabilityTable(table, gap, _LEAVES_PER_BIN * _level(scores, "scores"), _level(gaps, "gap"))
+def _reach(cells: int) -> float:
+    """Few cells cover less, so that they are not too wide."""
+    return 6.0 if cells <= 32 else 10.0 if cells <= 64 else 16.0
 
 
-def _report(general: _General, table: _ReliabilityTable) -> MetricsReport:
-    """What both kinds of classifier have; class-wise ECE is taken to be the same as ECE."""
-    ece = table.ece(general.records)
-    return MetricsReport(
-        accuracy=general.accuracy,
-        ece=ece,
-        cwece=ece,
-        nll=general.nll,
-        brier=general.brier,
-        debiased_squared_ece=_finite(table.reliability.debiased_squared(table.gap_noise)),
-        reliability=table.reliability,
-        count_variance=table.count_noise,
-        gap_variance=table.gap_noise,
-    )
+def exact_performance(resolution: Resolution, threshold: float, bins: int) -> Flow[BinaryPerformance]:
+    """Request the table and the sums that make metrics exact."""
+    join = Join((ScoreCells(resolution.cells, resolution.axis), ScoreSums(bins, threshold)))
+    answer = yield join
+    cells, sums = answer.part(join, 0), answer.part(join, 1)
+    sheet = resolution.sheet_of(cells["cells"], cells.variance("cells"))
+    if not sheet.table.exact:  # exact sums were expected, and noise came
+        return binary_performance(sheet, threshold, bins, None, None)
+    return binary_performance(sheet, threshold, bins, totals_of(sums, 0), None)
 
 
-def _multiclass(general: _General, table: _ReliabilityTable, classes: Answer) -> MetricsReport:
-    residual, noise = classes["residual"], classes.variance("residual")
-    error = noisy_gap_error(residual, noise, np.maximum(classes["spread"], 0.0), general.records * len(residual))
-    return replace(_report(general, table), cwece=_measured(*error))
-
-
-def _binary(general: _General, table: _ReliabilityTable, scores: Answer) -> MetricsReport:
-    negative, positive = scores["scores"]
-    noise = _level(scores, "scores")
-    report = _report(general, table)
-    floor = max(3 * (noise * len(positive)) ** 0.5, _MIN_RECORDS)
-    if positive.sum() <= floor or negative.sum() <= floor:
-        return replace(report, warnings=(_NO_AUC,))
-    middle = (np.arange(len(positive)) + 0.5) / len(positive)
-    counts = positive + negative
-    odds = np.log(middle / (1 - middle))
-    intercept, slope = fit_counts(np.stack([np.ones_like(odds), odds], axis=1), positive, negative)
-    expected = float((counts * middle).sum())
-    return replace(
-        report,
-        auc=_measured(*noisy_auc(positive, negative, noise)),
-        slope=_finite(float(slope)),
-        intercept=_finite(float(intercept)),
-        observed_expected=None if expected <= 0 else float(positive.sum()) / expected,
-        smooth_ece=smooth_ece_of_residuals(counts * middle - positive, float(counts.sum())),
-    )
-
-
-def _binomial_variance(correct: Floats, count: Floats) -> Floats:
-    """Sampling variance of each bin's gap; two pseudo-records of either kind keep that of small bins from vanishing."""
-    records = np.maximum(count, 0.0)
-    accuracy = np.clip((correct + 2) / np.maximum(records + 4, 1.0), 0.0, 1.0)
-    return np.where(records > 0, records * accuracy * (1 - accuracy), 0.0)
-
-
-def _level(answer: Answer, block: str) -> float:
-    """The noise variance of a block whose cells all carry the same."""
-    return float(answer.variance(block).max(initial=0.0))
-
-
-def _measured(value: float, interval: Interval, largest: float = 1.0) -> Measured:
-    """A figure and its interval, clipped to the metric's range."""
-    low, middle, high = np.clip([interval.low, value, interval.high], 0.0, largest).tolist()
-    return Measured(middle, low, high)
-
-
-def _scaled(estimate: tuple[float, Interval], unit: float) -> tuple[float, Interval]:
-    value, interval = estimate
-    return value * unit, Interval(interval.low * unit, interval.high * unit, interval.level)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+def totals_of(sums: Answer, group: int) -> ScoreTotals:
+    """The exact sums of one group."""
+    means, confidence = sums["means"][:, group] / FINE, sums["confidence"][group] / FINE[2]
+    squares, decisions = sums["squares"][:, group], sums["decisions"][:, group]
+    return ScoreTotals(means, squares, decisions, sums["bins"][group], confidence)
 
 
 @final

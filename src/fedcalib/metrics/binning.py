@@ -7,7 +7,7 @@ a reader expects, although the nearest double is slightly below 3/10.
 
 An `Axis` says where bins lie: `EvenProbability` has bins of equal width in the probability, as published;
 `EvenLogOdds` in its log-odds. Most classes of most records are improbable and share the lowest bin of the former; the
-latter tells one in a hundred from one in a thousand.
+latter tells one in a hundred from one in a thousand. `ListedScores` has one bin per score of a public list.
 
 `counted` counts probabilities by class and bin in numpy, or inside `with compiled():` by numba, which needs the extra
 `fast`. Both count the same integers. Compiling takes seconds, so it is done only on request.
@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final, final
 
 import numpy as np
@@ -235,8 +236,21 @@ class Axis(ABC):
         """Counts of probabilities, (n, classes), by class and bin, (classes, bins)."""
 
     @abstractmethod
+    def edges(self, bins: int) -> Floats:
+        """Probabilities between which the bins lie, from 0 to 1, shape (bins + 1,)."""
+
+    @abstractmethod
     def middles(self, bins: int) -> Floats:
         """Probability in the middle of each bin, shape (bins,)."""
+
+    def odds(self, bins: int) -> Floats:
+        """Log-odds in the middle of each bin, shape (bins,)."""
+        return log_odds(self.middles(bins), 1e-15)
+
+    @property
+    def tied(self) -> bool:
+        """Whether all probabilities of a bin are known to be equal."""
+        return False
 
 
 @final
@@ -259,6 +273,9 @@ class EvenProbability(Axis):
 
     def counted(self, probs: Floats, bins: int) -> Ints:
         return counted(probs, bins)
+
+    def edges(self, bins: int) -> Floats:
+        return bin_edges(bins)
 
     def middles(self, bins: int) -> Floats:
         return (np.arange(bins) + 0.5) / bins
@@ -304,9 +321,64 @@ class EvenLogOdds(Axis):
             total += np.bincount(cells.reshape(-1), minlength=len(total))
         return total.reshape(classes, bins)
 
+    def edges(self, bins: int) -> Floats:
+        inner = (np.arange(1, bins) / bins * 2 - 1) * self.reach
+        return np.concatenate([[0.0], sigmoid(inner), [1.0]])
+
     def middles(self, bins: int) -> Floats:
-        odds = ((np.arange(bins) + 0.5) / bins * 2 - 1) * self.reach
-        return sigmoid(odds)
+        return sigmoid(self.odds(bins))
+
+    def odds(self, bins: int) -> Floats:
+        return ((np.arange(bins) + 0.5) / bins * 2 - 1) * self.reach
+
+
+@final
+@dataclass(frozen=True)
+class ListedScores(Axis):
+    """One bin per score of a public list, for models with few distinct scores; a score belongs to the nearest of them.
+
+    Parameters
+    ----------
+    values
+        The scores, increasing from 0 or above to 1 or below; at least two.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.metrics.binning import ListedScores
+    >>> ListedScores((0.1, 0.2, 0.5)).checked_cells(np.array([0.1, 0.5, 0.2]), 3)
+    array([0, 2, 1])
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        rising = all(low < high for low, high in pairwise(self.values))
+        if len(self.values) < 2 or not rising or not (self.values[0] >= 0 and self.values[-1] <= 1):
+            raise InputError(f"Expected at least two increasing scores from 0 to 1, found {self.values!r:.80}.")
+
+    def cells(self, probs: Floats, bins: int) -> Ints:
+        return np.searchsorted(self.edges(bins)[1:-1], np.asarray(probs, dtype=np.float64), side="right")
+
+    def checked_cells(self, probs: Floats, bins: int) -> Ints:
+        check_unit_interval(probs, "probabilities")
+        return self.cells(probs, bins)
+
+    def counted(self, probs: Floats, bins: int) -> Ints:
+        return np.stack([np.bincount(self.cells(column, bins), minlength=bins) for column in probs.T])
+
+    def edges(self, bins: int) -> Floats:
+        known = self.middles(bins)
+        return np.concatenate([[0.0], (known[1:] + known[:-1]) / 2, [1.0]])
+
+    def middles(self, bins: int) -> Floats:
+        if bins != len(self.values):
+            raise InputError(f"Expected {len(self.values)} bins, one per score of the list, found {bins}.")
+        return np.array(self.values)
+
+    @property
+    def tied(self) -> bool:
+        return True
 
 
 EVEN: Final = EvenProbability()

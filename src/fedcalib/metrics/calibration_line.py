@@ -17,6 +17,7 @@ import numpy as np
 
 from fedcalib.metrics.intervals import BLOCK, Interval, clopper_pearson, normal_quantile, some_scores
 from fedcalib.metrics.losses import FLOOR
+from fedcalib.numeric import sigmoid
 from fedcalib.types import Floats, Ints
 
 _MAX_STEPS = 100
@@ -171,6 +172,77 @@ def calibration_line(scores: Any, labels: Any) -> CalibrationLine:
         return CalibrationLine(np.nan, np.nan, large, np.nan, np.nan)
     slope, intercept, slope_error, intercept_error = _fit(x, truth)
     return CalibrationLine(slope, intercept, large, slope_error, intercept_error)
+
+
+def spline_knots(odds: Any, weights: Any, knots: int = 4) -> Floats:
+    """Knots at weighted quantiles of the log-odds, by Harrell's rule: the 5th to 95th percentile, shape (knots,)."""
+    places = {3: (0.1, 0.5, 0.9), 4: (0.05, 0.35, 0.65, 0.95)}[knots]
+    order = np.argsort(odds, kind="stable")
+    reached = np.cumsum(np.asarray(weights, dtype=np.float64)[order])
+    found = np.searchsorted(reached, np.array(places) * reached[-1])
+    return np.unique(np.asarray(odds, dtype=np.float64)[order][np.minimum(found, len(order) - 1)])
+
+
+def spline_basis(odds: Any, knots: Floats) -> Floats:
+    """Restricted cubic spline: one, the log-odds, and a column per knot but two; linear beyond the outer knots."""
+    x = np.asarray(odds, dtype=np.float64)
+    columns = [np.ones_like(x), x]
+    if len(knots) > 2:
+        last, before = knots[-1], knots[-2]
+        for knot in knots[:-2]:
+            cubes = [np.maximum(x - place, 0.0) ** 3 for place in (knot, before, last)]
+            bend = cubes[0] - (cubes[1] * (last - knot) - cubes[2] * (before - knot)) / (last - before)
+            columns.append(bend / (last - knots[0]) ** 2)
+    return np.stack(columns, axis=1)
+
+
+def smooth_distances(scores: Any, labels: Any) -> Floats:
+    """Distance of each score from the smooth observed rate at that score, shape (n,).
+
+    The rate is a logistic regression of the labels on a restricted cubic spline of the log-odds with four knots.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> score = np.linspace(0.05, 0.95, 400)
+    >>> labels = np.random.default_rng(0).random(400) < score
+    >>> bool(fc.metrics.smooth_distances(score, labels).mean() < 0.1)
+    True
+    """
+    column, truth = some_scores(scores, labels)
+    x = _logit(column)
+    features = spline_basis(x, spline_knots(x, np.ones(len(x))))
+    weights = fit_counts(features, truth, 1 - truth, start=np.eye(features.shape[1])[1])
+    return np.abs(sigmoid(features @ weights) - column)
+
+
+def ici(scores: Any, labels: Any) -> float:
+    """Integrated calibration index: the mean absolute distance of scores from the smooth observed rate.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> import numpy as np
+    >>> score = np.linspace(0.05, 0.95, 400)
+    >>> fc.metrics.ici(score, np.random.default_rng(0).random(400) < score) < 0.1
+    True
+    """
+    return float(smooth_distances(scores, labels).mean())
 
 
 def observed_expected(scores: Any, labels: Any) -> float:

@@ -238,6 +238,28 @@ class ThresholdCounts:
         """Fraction of negatives that are predicted positive; NaN if there are no negatives."""
         return intervals.ratio(self.false_positive, self.false_positive + self.true_negative)
 
+    @property
+    def specificity(self) -> Floats:
+        """Fraction of negatives that are predicted negative; NaN if there are no negatives."""
+        return intervals.ratio(self.true_negative, self.false_positive + self.true_negative)
+
+    @property
+    def npv(self) -> Floats:
+        """Fraction of negatives among records that are predicted negative; one if there are none."""
+        return intervals.ratio(self.true_negative, self.true_negative + self.false_negative, 1.0)
+
+    @property
+    def f1(self) -> Floats:
+        """Harmonic mean of precision and recall."""
+        hits = 2 * self.true_positive
+        return intervals.ratio(hits, hits + self.false_positive + self.false_negative)
+
+    @property
+    def balanced_accuracy(self) -> Floats:
+        """Mean of recall and specificity."""
+        mean: Floats = (self.recall + self.specificity) / 2
+        return mean
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -361,6 +383,52 @@ def pr_curve(scores: Any, labels: Any) -> PrCurve:
     """
     threshold, counts = _at_all_thresholds(scores, labels)
     return PrCurve(threshold, counts.precision, counts.recall)
+
+
+def average_precision(scores: Any, labels: Any) -> float:
+    """Average precision: the mean over positives of the precision at their score, without interpolation.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.average_precision([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 3)
+    0.833
+    """
+    return pr_curve(scores, labels).average_precision()
+
+
+def net_benefit(scores: Any, labels: Any, threshold: float) -> float:
+    """Net benefit of calling records with at least this score positive.
+
+    It is (true positives - false positives x threshold / (1 - threshold)) / records.
+
+    Parameters
+    ----------
+    scores
+        Probabilities of class 1, shape (n,).
+    labels
+        0 or 1, shape (n,).
+    threshold
+        A number from 0 to below 1.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> round(fc.metrics.net_benefit([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 0.25), 3)
+    0.417
+    """
+    if not 0 <= threshold < 1:
+        raise InputError(f"Expected a threshold from 0 to below 1, found {threshold}.")
+    found = confusion(scores, labels, threshold)
+    odds = threshold / (1 - threshold)
+    return float(found.true_positive - odds * found.false_positive) / np.size(labels)
 
 
 def _at_all_thresholds(scores: Any, labels: Any) -> tuple[Floats, ThresholdCounts]:

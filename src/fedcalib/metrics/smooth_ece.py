@@ -124,6 +124,14 @@ def smooth_ece_of_residuals(residuals: Any, records: float) -> float:
     return (low + high) / 2 if low > 0 else 0.0
 
 
+def smoothing(cells: int, bandwidth: float) -> Floats:
+    """The smoothing of residuals over so many cells as a matrix, shape (cells, cells); its columns sum to one."""
+    spectra = np.fft.rfft(np.concatenate([np.eye(cells), np.eye(cells)[::-1]]), axis=0)
+    decay = 1 - np.cos(np.pi * np.arange(cells + 1) / cells)
+    damped = spectra * np.exp(-np.square(bandwidth * cells) * decay)[:, None]
+    return np.asarray(np.fft.irfft(damped, 2 * cells, axis=0)[:cells])
+
+
 def _smoothed(spectrum: Array, cells: int, bandwidth: float) -> Floats:
     # the heat kernel of the grid: positive at every bandwidth, and nearly Gaussian once it is wider than a few cells
     decay = 1 - np.cos(np.pi * np.arange(cells + 1) / cells)

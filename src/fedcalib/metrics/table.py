@@ -1,7 +1,8 @@
 """All metrics in one table: name, title, which direction is better, definition, and the reports that show it.
 
-A new metric is one row here and its estimator: for an evaluation a field of `MetricsReport` that `FederatedMetrics`
-fills, for score curves an entry of `estimation.score_rates.HEADLINE`, for planning an entry of `planning.FIGURES`.
+A new metric is one row here and its estimator: for two classes a method of `estimation.score_figures.BinaryFigures`
+and its entry there, for several classes an entry of `methods.class_evaluation`, for score curves an entry of
+`estimation.score_rates.HEADLINE`, for planning an entry of `planning.FIGURES`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, final
 
-from fedcalib.metrics.losses import accuracy, brier, nll
-from fedcalib.metrics.ranking import confusion, roc_auc
-from fedcalib.metrics.reliability import binary_ece, classwise_ece, ece
+import numpy as np
 
-Direction: TypeAlias = Literal["lower", "higher"]
+from fedcalib.metrics.calibration_line import calibration_line, ici, observed_expected, smooth_distances
+from fedcalib.metrics.classes import cut_nll, macro_auc, macro_f1, weighted_f1
+from fedcalib.metrics.losses import accuracy, binary_brier, binary_nll, brier, nll, scaled_brier
+from fedcalib.metrics.ranking import average_precision, confusion, net_benefit, roc_auc
+from fedcalib.metrics.reliability import binary_ece, classwise_ece, debiased_squared_binary_ece, ece
+from fedcalib.metrics.smooth_ece import binary_smooth_ece
+
+Direction: TypeAlias = Literal["lower", "higher", "neither"]
 # "change": shown in a comparison as the change in percentage points
 Report: TypeAlias = Literal["evaluation", "curves", "comparison", "change", "planning", "timeline"]
 
@@ -31,7 +37,7 @@ class Metric:
     title
         Name for people.
     direction
-        Which direction is better: "lower" or "higher".
+        Which direction is better: "lower", "higher", or "neither" for what has a target or no judgement.
     definition
         What it measures, as half a sentence.
     reports
@@ -39,7 +45,7 @@ class Metric:
     exact
         The metric of pooled records: probabilities (n, classes) and labels (n,) to a number.
     classes
-        "two" if it is defined for two classes only.
+        "two" if it is defined for two classes only, "several" if it is reported for more than two.
 
     Examples
     --------
@@ -54,7 +60,7 @@ class Metric:
     definition: str
     reports: frozenset[Report]
     exact: Callable[[Any, Any], float]
-    classes: Literal["any", "two"] = "any"
+    classes: Literal["any", "two", "several"] = "any"
 
 
 # fmt: off
@@ -89,14 +95,84 @@ ECE: Final = Metric(
     lambda probs, labels: binary_ece(probs[:, 1], labels) if probs.shape[1] == 2 else ece(probs, labels),
 )
 NLL: Final = Metric(
-    "nll", "Log loss", "lower", "cut at a public bound", frozenset({"evaluation", "curves", "comparison"}), nll,
+    "nll", "Log loss", "lower", "mean negative log-likelihood of the true class",
+    frozenset({"evaluation", "curves", "comparison"}),
+    lambda probs, labels: binary_nll(probs[:, 1], labels) if probs.shape[1] == 2 else nll(probs, labels),
 )
 BRIER: Final = Metric(
-    "brier", "Brier score", "lower", "mean squared error of the probabilities",
-    frozenset({"evaluation", "curves"}), brier,
+    "brier", "Brier score", "lower",
+    "mean squared error: of the score, or summed over more than two classes", frozenset({"evaluation", "curves"}),
+    lambda probs, labels: binary_brier(probs[:, 1], labels) if probs.shape[1] == 2 else brier(probs, labels),
 )
+
+
+def _binary(name: str, title: str, direction: Direction, definition: str, exact: Callable[[Any, Any], float]) -> Metric:
+    """A metric of a binary score, which evaluations alone show."""
+    return Metric(name, title, direction, definition, frozenset(), lambda probs, y: exact(probs[:, 1], y), "two")
+
+
+def _at_half(name: str) -> Callable[[Any, Any], float]:
+    return lambda score, labels: float(getattr(confusion(score, labels, 0.5), name))
+
+
+TWO_CLASSES: Final = (
+    _binary("average_precision", "Average precision", "higher", "mean precision over the positives", average_precision),
+    _binary("sensitivity", "Sensitivity", "higher", "share of positives at or above the threshold", _at_half("recall")),
+    _binary("specificity", "Specificity", "higher", "share of negatives below the threshold", _at_half("specificity")),
+    _binary("ppv", "PPV", "higher", "share of positives among records at or above the threshold",
+            _at_half("precision")),
+    _binary("npv", "NPV", "higher", "share of negatives among records below the threshold", _at_half("npv")),
+    _binary("f1", "F1", "higher", "harmonic mean of sensitivity and PPV", _at_half("f1")),
+    _binary("balanced_accuracy", "Balanced accuracy", "higher", "mean of sensitivity and specificity",
+            _at_half("balanced_accuracy")),
+    _binary("youden", "Youden index", "higher", "sensitivity plus specificity less one",
+            lambda score, y: 2 * _at_half("balanced_accuracy")(score, y) - 1),
+    _binary("net_benefit", "Net benefit", "higher",
+            "true positives less false positives weighted by the odds of the threshold, per record",
+            lambda score, y: net_benefit(score, y, 0.5)),
+    _binary("alert_rate", "Alert rate", "neither", "share of records at or above the threshold",
+            lambda score, y: float((np.asarray(score) >= 0.5).mean())),
+    _binary("prevalence", "Prevalence", "neither", "share of positives", lambda score, y: float(np.mean(y))),
+    _binary("calibration_in_the_large", "Calibration in the large", "neither",
+            "intercept of the calibration line with slope 1; 0 if calibrated",
+            lambda score, y: calibration_line(score, y).in_the_large),
+    _binary("slope", "Calibration slope", "neither", "slope of the calibration line; 1 if calibrated",
+            lambda score, y: calibration_line(score, y).slope),
+    _binary("intercept", "Calibration intercept", "neither", "intercept of the calibration line; 0 if calibrated",
+            lambda score, y: calibration_line(score, y).intercept),
+    _binary("observed_expected", "Observed to expected", "neither",
+            "positives over the sum of the scores; 1 if calibrated", observed_expected),
+    _binary("ici", "ICI", "lower", "mean distance of scores from the smooth observed rate", ici),
+    _binary("e50", "E50", "lower", "median distance of scores from the smooth observed rate",
+            lambda score, y: float(np.median(smooth_distances(score, y)))),
+    _binary("e90", "E90", "lower", "90th percentile of the distance of scores from the smooth observed rate",
+            lambda score, y: float(np.quantile(smooth_distances(score, y), 0.9))),
+    _binary("debiased_ece", "Debiased ECE", "lower", "root mean squared gap in 15 bins, less the bias of sampling",
+            lambda score, y: max(debiased_squared_binary_ece(score, y), 0.0) ** 0.5),
+    _binary("smooth_ece", "Smooth ECE", "lower", "mean gap after smoothing, at the bandwidth that equals it",
+            binary_smooth_ece),
+    _binary("scaled_brier", "Scaled Brier score", "higher",
+            "one minus the Brier score over that of the prevalence", scaled_brier),
+)
+CUT_NLL: Final = Metric(
+    "cut_nll", "Log loss, cut", "lower", "log loss with each record's cut at ln(classes) + 5, a public bound",
+    frozenset(), cut_nll, "several",
+)
+MACRO_F1: Final = Metric(
+    "macro_f1", "Macro F1", "higher", "mean over classes of the harmonic mean of precision and recall",
+    frozenset(), macro_f1, "several",
+)
+WEIGHTED_F1: Final = Metric(
+    "weighted_f1", "Weighted F1", "higher", "the mean of the classes' F1, weighted by their records",
+    frozenset(), weighted_f1, "several",
+)
+MACRO_AUC: Final = Metric(
+    "macro_auc", "Macro AUC", "higher", "mean over classes of the AUC of its probability against the rest",
+    frozenset(), macro_auc, "several",
+)
+SEVERAL_CLASSES: Final = (CUT_NLL, MACRO_F1, WEIGHTED_F1, MACRO_AUC)
 # fmt: on
-METRICS: Final = (AUC, ACCURACY, PRECISION, RECALL, CWECE, ECE, NLL, BRIER)
+METRICS: Final = (AUC, ACCURACY, PRECISION, RECALL, CWECE, ECE, NLL, BRIER, *TWO_CLASSES, *SEVERAL_CLASSES)
 
 
 def shown_in(report: Report) -> tuple[Metric, ...]:

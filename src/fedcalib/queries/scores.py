@@ -1,20 +1,28 @@
-"""Labels by score of a binary classifier: in a tree of several resolutions, or in buckets between given edges."""
+"""Labels by score of a binary classifier: in cells of an axis, in a tree of several resolutions, or in buckets.
+
+`ScoreSums` adds the sums that make figures exact where there is no noise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, final
 
 import numpy as np
 
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
-from fedcalib.metrics.binning import bin_index_unchecked
-from fedcalib.query import Block, Query, RecordQuery, Rows, counted_on
+from fedcalib.metrics.binning import EVEN, Axis, EvenLogOdds, bin_index_unchecked
+from fedcalib.metrics.losses import SMALLEST
+from fedcalib.numeric import ExactSum, finite
+from fedcalib.query import Block, Bound, Query, RecordQuery, Rows, counted_on
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
+from fedcalib.wire import ADDED
 
 MAX_LEAVES: Final = 1 << 20
+LOG_ODDS: Final = EvenLogOdds(8.0)
 
 
 @final
@@ -36,6 +44,8 @@ class ScoreTree(RecordQuery):
         The weight of the whole tree in a method's budget.
     column
         The column of another model's scores to count instead of the classifier's own.
+    axis
+        Where the leaves lie: equal steps of the probability, or of its log-odds.
 
     Examples
     --------
@@ -51,6 +61,7 @@ class ScoreTree(RecordQuery):
     height: int = 5
     share: float = 1.0
     column: str = ""
+    axis: Axis = field(default=EVEN, metadata=ADDED)
 
     def __post_init__(self) -> None:
         whole = isinstance(self.arity, int) and isinstance(self.height, int)
@@ -78,7 +89,7 @@ class ScoreTree(RecordQuery):
     @property
     def sufficient(self) -> Query:
         """The leaves alone: without noise they determine all levels."""
-        return ScoreLeaves(self.leaves, self.column)
+        return ScoreLeaves(self.leaves, self.column, self.axis)
 
     def expand(self, exact: Array) -> Array:
         level = exact.reshape(2, self.leaves)
@@ -89,7 +100,7 @@ class ScoreTree(RecordQuery):
         return np.concatenate([level.reshape(-1) for level in reversed(levels)])
 
     def rows(self, records: Records) -> Rows:
-        leaf = bin_index_unchecked(scores_of(records, self.column), self.leaves)
+        leaf = self.axis.cells(scores_of(records, self.column), self.leaves)
         cells, offset = [], 0
         for level in range(1, self.height + 1):
             width = self.arity**level
@@ -99,7 +110,7 @@ class ScoreTree(RecordQuery):
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
         """Count the leaves once and sum them up, which takes one cell per record whatever the height."""
-        total = self.expand(_counts(records, self.leaves, self.column))
+        total = self.expand(_counts(records, self.leaves, self.column, self.axis))
         return counted_on(self, total, scale).astype(np.float64 if scale is None else np.int64, copy=False)
 
 
@@ -113,6 +124,7 @@ class ScoreLeaves(RecordQuery):
 
     leaves: int
     column: str = ""
+    axis: Axis = field(default=EVEN, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not 1 <= self.leaves <= MAX_LEAVES:
@@ -124,10 +136,10 @@ class ScoreLeaves(RecordQuery):
         return {"leaves": Block((2, self.leaves), integral=True, one_hot=True)}
 
     def rows(self, records: Records) -> Rows:
-        return Rows(_leaf(records, self.leaves, self.column)[:, None], None)
+        return Rows(_leaf(records, self.leaves, self.column, self.axis)[:, None], None)
 
     def pooled(self, records: Records, scale: Floats | None = None) -> Array:
-        total = _counts(records, self.leaves, self.column)
+        total = _counts(records, self.leaves, self.column, self.axis)
         return counted_on(self, total, scale).astype(np.float64 if scale is None else np.int64, copy=False)
 
 
@@ -147,15 +159,245 @@ def scores_of(records: Records, column: str = "") -> Floats:
     return np.minimum(np.fmax(scores, 0.0), 1.0)
 
 
-def _leaf(records: Records, leaves: int, column: str) -> Ints:
-    return bin_index_unchecked(scores_of(records, column), leaves) + leaves * records.labels
+def _leaf(records: Records, leaves: int, column: str, axis: Axis) -> Ints:
+    return axis.cells(scores_of(records, column), leaves) + leaves * records.labels
 
 
-def _counts(records: Records, leaves: int, column: str) -> Ints:
+def _counts(records: Records, leaves: int, column: str, axis: Axis) -> Ints:
     total = np.zeros(2 * leaves, dtype=np.int64)
     for chunk in records.chunks():
-        total += np.bincount(_leaf(chunk, leaves, column), minlength=2 * leaves)
+        total += np.bincount(_leaf(chunk, leaves, column, axis), minlength=2 * leaves)
     return total
+
+
+Values = tuple[str | int | float, ...]  # the public values of a column that define groups
+
+
+@final
+@dataclass(frozen=True)
+class ScoreCells(RecordQuery):
+    """Negatives and positives by cell of the score, by group where a column has groups: one cell of one.
+
+    A record adds one to exactly one cell, so every norm is 1. With groups, the cells of the last row are for records
+    whose value is on no list, so that those too add one.
+
+    Parameters
+    ----------
+    cells
+        Number of cells per label.
+    axis
+        Where the cells lie.
+    column
+        The column of another model's scores to count instead of the classifier's own.
+    group
+        The column that says to which group a record belongs; empty for no groups.
+    groups
+        The values of that column that define groups, a public list.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.scores import ScoreCells
+    >>> records = fc.Records.of_scores([0.1, 0.9, 0.8], [0, 1, 0], sex=["F", "M", "F"])
+    >>> ScoreCells(2).pooled(records).tolist()
+    [1, 1, 0, 1]
+    >>> ScoreCells(2, group="sex", groups=("F", "M")).blocks["cells"].shape
+    (3, 2, 2)
+    """
+
+    cells: int
+    axis: Axis = LOG_ODDS
+    column: str = ""
+    group: str = ""
+    groups: Values = ()
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.cells <= MAX_LEAVES:
+            raise InputError(f"Expected 2 to 2^20 cells, found {self.cells}.")
+        check_groups(self.group, self.groups)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """Negatives, then positives, by increasing score, of each group."""
+        shape = (len(self.groups) + 1, 2, self.cells) if self.group else (2, self.cells)
+        return {"cells": Block(shape, integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        return Rows(self._cells(records)[:, None], None)
+
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        total = np.zeros(self.size, dtype=np.int64)
+        for chunk in records.chunks():
+            total += np.bincount(self._cells(chunk), minlength=self.size)
+        return counted_on(self, total, scale).astype(np.float64 if scale is None else np.int64, copy=False)
+
+    def _cells(self, records: Records) -> Ints:
+        cell = self.axis.cells(scores_of(records, self.column), self.cells) + self.cells * records.labels
+        return cell + 2 * self.cells * groups_of(records, self.group, self.groups) if self.group else cell
+
+
+@final
+@dataclass(frozen=True)
+class PairedCells(RecordQuery):
+    """Labels by cell of two scores of the same record: one cell of one, so every norm is 1.
+
+    Cells are (label, cell of the model's score, cell of the other score). The other score is that of another column,
+    or of a calibrator that a client applies to its own records; neither changes what a record adds.
+
+    Parameters
+    ----------
+    cells
+        Number of cells per score.
+    axis
+        Where the cells lie.
+    column
+        The column of the other model's scores; empty for a calibrator.
+    calibrator
+        The calibrator that gives the other score.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.scores import PairedCells
+    >>> records = fc.Records.of_scores([0.1, 0.9], [0, 1], rival=[0.8, 0.7])
+    >>> PairedCells(2, column="rival").pooled(records).tolist()
+    [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    """
+
+    cells: int
+    axis: Axis = LOG_ODDS
+    column: str = ""
+    calibrator: Calibrator | None = None
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.cells <= 1 << 10 or bool(self.column) == (self.calibrator is not None):
+            raise InputError(f"Expected 2 to 1024 cells and a column or a calibrator, found {self.cells} cells.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {"pairs": Block((2, self.cells, self.cells), integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        other = scores_of(records, self.column) if self.calibrator is None else self.calibrator.over(records).score
+        cell = [self.axis.cells(score, self.cells) for score in (scores_of(records), other)]
+        return Rows(((records.labels * self.cells + cell[0]) * self.cells + cell[1])[:, None], None)
+
+
+def groups_of(records: Records, column: str, values: Values) -> Ints:
+    """The number of each record's group, shape (n,): the place of its value in the list, or the length of the list."""
+    if column not in records.extra:
+        raise InputError(f"Expected a column '{column}' of groups, found {sorted(records.extra) or 'none'}.")
+    found = np.asarray(records.extra[column]).reshape(len(records), -1)[:, 0]
+    place = np.full(len(records), len(values), dtype=np.int64)
+    for index, value in enumerate(values):
+        same = found == value if found.dtype.kind in "iufb" else np.char.equal(found.astype(str), str(value))
+        place[np.asarray(same, dtype=bool)] = index
+    return place
+
+
+def check_groups(column: str, values: Values) -> None:
+    """Refuse groups without a column, a column without groups, and repeated ones."""
+    if bool(column) != bool(values) or len(set(values)) != len(values):
+        raise InputError(f"Expected a column with a list of distinct groups, found '{column}' and {values!r:.80}.")
+
+
+_LARGEST_LOSS: Final = -float(np.log(SMALLEST))  # 36.04
+FINE: Final = np.array([2.0**8, 2.0**12, 2.0**12])  # of loss, error and score: sums on a grid of 2^-24 are that finer
+
+
+@final
+@dataclass(frozen=True)
+class ScoreSums(RecordQuery):
+    """Sums that make figures of a binary classifier exact: losses, decisions at a threshold, calibration in bins.
+
+    It is for privacy models without noise, which need no bound; the bounds hold all the same. `means` has the log loss
+    (at most 36.04), multiplied by 2^8 for the sake of rounding, and the squared error and the score (at most 1), by
+    2^12; `squares` has their squares and the product of score and label; `decisions` counts records whose most likely
+    class is right, and positives and negatives that score at least the threshold, so at most two ones; `bins` has one
+    record in one bin of its label; `confidence` has its score, multiplied by 2^12.
+
+    Parameters
+    ----------
+    bins
+        Number of bins of equal width.
+    threshold
+        A record is called positive if its score is at least that.
+    column, group, groups
+        As in `ScoreCells`.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.scores import ScoreSums
+    >>> query = ScoreSums(15, 0.5)
+    >>> total = query.split(query.pooled(fc.Records.of_scores([0.25, 0.75], [0, 1])))
+    >>> (total["means"][:, 0] / [2**8, 2**12, 2**12]).round(3).tolist()
+    [0.575, 0.125, 1.0]
+    """
+
+    bins: int
+    threshold: float
+    column: str = ""
+    group: str = ""
+    groups: Values = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bins <= 1 << 12 or not 0 <= self.threshold <= 1:
+            raise InputError(f"Expected 1 to 4096 bins and a threshold in [0, 1], found {self.bins}, {self.threshold}.")
+        check_groups(self.group, self.groups)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        rows, loss = len(self.groups) + 1, _LARGEST_LOSS
+        largest = FINE * [loss, 1.0, 1.0]
+        means = Bound(float(largest.sum()), float(np.linalg.norm(largest)), float(largest.max()))
+        squares = Bound(loss**2 + 2, float(np.hypot(loss**2, 2**0.5)), loss**2)
+        fine = Bound(*(float(FINE[2]),) * 3)
+        return {
+            "means": Block((3, rows), means),
+            "squares": Block((4, rows), squares),
+            "decisions": Block((3, rows), Bound(2.0, 2.0**0.5, 1.0), integral=True),
+            "bins": Block((rows, 2, self.bins), integral=True, one_hot=True),
+            "confidence": Block((rows, self.bins), fine),
+        }
+
+    @property
+    def _lanes(self) -> Ints:
+        """The first cell of each of the twelve numbers that a record adds, and the number of cells."""
+        rows = len(self.groups) + 1
+        return np.array([*(rows * np.arange(11)), (10 + 2 * self.bins) * rows, self.size])
+
+    def rows(self, records: Records) -> Rows:
+        places, values = self._entries(records)
+        cells = np.stack([np.broadcast_to(place, len(records)) for place in places], axis=1) + self._lanes[:-1]
+        return Rows(cells, np.stack(values, axis=1).astype(np.float64), self._lanes)
+
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        """One number after the other, without rows; each lies within its bound, so do the truncated ones."""
+        lanes, exact, total = self._lanes, ExactSum(self.size), np.zeros(self.size)
+        for chunk in records.chunks():
+            part = np.zeros(self.size)
+            for lane, (place, value) in enumerate(zip(*self._entries(chunk), strict=True)):
+                own = slice(lanes[lane], lanes[lane + 1])
+                steps = finite(value if scale is None else np.trunc(value * scale[own.start]))
+                part[own] = np.bincount(place, steps, own.stop - own.start) if np.ndim(place) else steps.sum()
+            if scale is None:
+                total += part
+            else:
+                exact.add(part.astype(np.int64), int(np.abs(part).max(initial=0.0)))
+        return total if scale is None else exact.value()
+
+    def _entries(self, records: Records) -> tuple[list[Ints], list[Floats]]:
+        """Where in its lane each number goes (0 for all where there are no groups), and the number."""
+        score, label = scores_of(records, self.column).astype(np.float64), records.labels
+        group = groups_of(records, self.group, self.groups) if self.group else np.zeros((), dtype=np.int64)
+        loss = -np.log(np.maximum(np.where(label == 1, score, 1 - score), SMALLEST))
+        error, called, right = np.square(score - label), score >= self.threshold, (score > 0.5) == (label == 1)
+        values = [FINE[0] * loss, FINE[1] * error, FINE[2] * score, loss**2, error**2, score**2, score * label]
+        values += [right * 1.0, called * (label == 1) * 1.0, called * (label == 0) * 1.0]
+        cell = bin_index_unchecked(score, self.bins)
+        places = [group] * 10 + [(2 * group + label) * self.bins + cell, group * self.bins + cell]
+        return places, [*values, np.ones(len(label)), FINE[2] * score]
 
 
 @final

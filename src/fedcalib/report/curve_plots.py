@@ -46,6 +46,41 @@ def pr(curves: Sequence[PlotLine], prevalence: Number = None, title: str = "Prec
     return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
 
 
+def smooth_reliability(curves: Sequence[PlotLine], title: str = "Smooth reliability") -> Picture:
+    """Observed rates as smooth functions of the predicted probability."""
+
+    def paint(figure: Any) -> None:
+        axes = _unit_square(figure, "predicted probability", "how often it came true")
+        axes.plot([0, 1], [0, 1], **_DASHED)
+        _lines(axes, curves)
+
+    reading = "On the dashed line, what is predicted is what happens." + _bands(curves)
+    return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
+
+
+def decision(curves: Sequence[PlotLine], title: str = "Decision curve") -> Picture:
+    """Net benefit by threshold; a dashed line at zero is that of calling nobody positive."""
+
+    def paint(figure: Any) -> None:
+        axes = figure.add_subplot()
+        axes.set(xlim=(0, 1), xlabel="threshold", ylabel="net benefit per record")
+        axes.grid(visible=True)
+        axes.axhline(0.0, **_DASHED)
+        axes.text(0.99, 0.0, "nobody positive", ha="right", va="bottom", **_REMARK)
+        top = max([float(np.nanmax(_columns(curve)[1], initial=0.0)) for curve in curves], default=0.0)
+        axes.set_ylim(-0.3 * max(top, 0.01), 1.3 * max(top, 0.01))
+        for curve, colour in zip(curves, colours(len(curves)), strict=True):
+            x, y, low, high = _columns(curve)
+            axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+            axes.plot(x, y, color=colour, linewidth=1.9, label=_label(curve))
+        _legend(axes)
+
+    reading = "At the threshold that fits the harm of a false alarm, the highest line is the best choice." + _bands(
+        curves
+    )
+    return draw(Words(title, reading, _in_words(curves)), (WIDE, 4.8), paint)
+
+
 def trade_off(curves: Sequence[PlotLine], x_name: str, y_name: str, title: str = "Trade-off") -> Picture:
     """An error against the number of clients, epsilon or another cost, both on logarithmic axes."""
     drawn = [curve for curve in curves if _positive(curve)[0].size]

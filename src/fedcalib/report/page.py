@@ -18,8 +18,8 @@ from fedcalib.files import save_text
 from fedcalib.metrics.intervals import Measured
 from fedcalib.report import curve_plots, row_plots
 from fedcalib.report.canvas import Picture
-from fedcalib.report.tables import MISSING, bin_rows, count, metric_rows, site_rows
-from fedcalib.report.values import Count, Diagram, MetricRow, Public, SiteRow, parts
+from fedcalib.report.tables import MISSING, bin_rows, count, figure_table, metric_rows, site_rows
+from fedcalib.report.values import Count, Diagram, MetricRow, PageTable, Public, SiteRow, parts
 
 _SCREEN_SCALE: Final = 0.65  # pictures are drawn for high-resolution screens, so they are shown smaller
 
@@ -53,6 +53,7 @@ def template_values(page: Page) -> dict[str, Any]:
         "reliability": embed(curve_plots.reliability(first, second)) if first else None,
         "tables": [_table(diagram) for diagram in (first, second) if diagram is not None],
         "site_picture": embed(row_plots.bars_by_site(sites, page.site_metric)) if sites else None,
+        "more": [figure_table(table) for table in page.tables],
         "figures": [embed(picture) for picture in page.figures],
         "provenance": [(name, _setting(value)) for name, value in page.provenance.items()],
     }
@@ -108,6 +109,8 @@ class Page:
         Rows of the table of sites.
     site_metric
         What the numbers of the sites are.
+    tables
+        Further tables, such as metrics by group.
     figures
         Further pictures.
     warnings
@@ -128,6 +131,7 @@ class Page:
     after: Diagram | None = None
     sites: tuple[SiteRow, ...] = ()
     site_metric: str = "calibration gap"
+    tables: tuple[PageTable, ...] = ()
     figures: tuple[Picture, ...] = ()
     warnings: tuple[str, ...] = ()
     provenance: Mapping[str, object] = field(default_factory=dict)

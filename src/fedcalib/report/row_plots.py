@@ -99,6 +99,28 @@ def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: 
     return draw(Words(title, reading, alt), (WIDE, canvas.height(len(shown), 0.38)), paint)
 
 
+def forest(sites: Mapping[str, Measured], mean: Measured, name: str, spread: str = "") -> Picture:
+    """A forest plot: each site's value and interval, and below them a diamond for the mean over sites."""
+    shown = dict(list(sites.items())[: canvas.MAX_ROWS])
+    value, low, high = parts(mean)
+
+    def paint(figure: Any) -> None:
+        axes = canvas.row_axes(figure.add_subplot(), [*shown, "mean over sites"])
+        axes.axvline(value, color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        for place, measured in enumerate(shown.values()):
+            at, left, right = parts(measured)
+            axes.hlines(place, left, right, color=AFTER, linewidth=1.6)
+            axes.plot(at, place, "s", color=AFTER, markersize=5.5, markeredgecolor="white")
+        place = len(shown)
+        axes.fill([low, value, high, value], [place, place - 0.3, place, place + 0.3], color=AFTER, linewidth=0)
+        axes.set_xlabel(short(name, 60))
+
+    reading = f"Lines: 95% intervals. Diamond: the mean over sites. {spread}".strip() + canvas.rows_left_out([*sites])
+    alt = "; ".join(f"{short(site)}: {with_interval(one)}" for site, one in shown.items())
+    words = Words(f"{name} by site", reading, f"{alt}; mean over sites: {with_interval(mean)}.")
+    return draw(words, (WIDE, canvas.height(len(shown) + 1, 0.34)), paint)
+
+
 def _site(axes: Any, place: int, row: SiteRow, both: bool) -> None:
     if row.too_few:
         axes.text(0, place, f"  {TOO_FEW}", va="center", color=SOFT, fontsize=8.5, style="italic")

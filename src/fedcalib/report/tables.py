@@ -12,9 +12,10 @@ from typing import final
 
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import Direction
-from fedcalib.report.values import Count, Diagram, MetricRow, Number, Public, SiteRow, known, numbers, parts
+from fedcalib.report.values import Count, Diagram, MetricRow, Number, PageTable, Public, SiteRow, known, numbers, parts
 
 MISSING = "–"
+_INVISIBLE = 5e-5  # a difference that would be shown as zero
 PRIVATE = "not shown (private)"
 TOO_FEW = "too few to show"
 
@@ -139,6 +140,16 @@ def metric_rows(rows: Sequence[MetricRow]) -> tuple[PageRow, ...]:
     return tuple(_row(row, decimals) for row in rows)
 
 
+def figure_table(table: PageTable) -> dict[str, object]:
+    """A table of figures as text, for the template."""
+    rows = [(name, [_figure(value) for value in values]) for name, values in table.rows]
+    return {"title": table.title, "columns": table.columns, "rows": rows, "caption": table.caption}
+
+
+def _figure(value: Measured | str | None) -> PageCell:
+    return PageCell(MISSING, value) if isinstance(value, str) else _cell(value, 4)
+
+
 def site_rows(rows: Sequence[SiteRow]) -> tuple[PageRow, ...]:
     """Rows of the table of sites; those with too few records have no numbers at all."""
     decimals = decimals_for(value for row in rows for value in (row.before, row.after))
@@ -166,10 +177,12 @@ def verdict_on(before: Measured | None, after: Measured | None, change: Measured
     difference, low, high = _difference(before, after, change)
     if math.isnan(difference):
         return Verdict("", "even")
-    if difference == 0:
+    if abs(difference) < _INVISIBLE:
         return Verdict("unchanged", "even")
     if low <= 0 <= high:
         return Verdict("no clear change", "even")
+    if better == "neither":
+        return Verdict("changed (no interval)" if math.isnan(low) else "changed", "even")
     good = (difference < 0) == (better == "lower")
     word = "better" if good else "worse"
     return Verdict(f"{word} (no interval)" if math.isnan(low) else word, "good" if good else "bad")
@@ -190,8 +203,8 @@ def _row(row: MetricRow, decimals: int) -> PageRow:
     return PageRow(
         row.name,
         row.note,
-        _cell(row.before, decimals),
-        _cell(row.after, decimals),
+        _cell(row.before, decimals, row.reasons[0]),
+        _cell(row.after, decimals, row.reasons[1]),
         PageCell(_signed(difference, decimals), interval(row.change, decimals)),
         verdict.words,
         verdict.tone,
@@ -206,8 +219,8 @@ def _site_row(row: SiteRow, decimals: int) -> PageRow:
     return replace(_row(MetricRow(row.site, row.before, row.after), decimals), records=count(row.records))
 
 
-def _cell(measured: Measured | None, decimals: int) -> PageCell:
-    return PageCell(number(parts(measured)[0], decimals), interval(measured, decimals))
+def _cell(measured: Measured | None, decimals: int, reason: str = "") -> PageCell:
+    return PageCell(number(parts(measured)[0], decimals), interval(measured, decimals) if measured else reason)
 
 
 def _signed(difference: float, decimals: int) -> str:

@@ -41,10 +41,22 @@ class MetricRow:
     better: Direction = "lower"
     note: str = ""  # what the metric means, in one line
     change: Measured | None = None
+    reasons: tuple[str, str] = ("", "")  # why the values before and after are not stated
 
     def __post_init__(self) -> None:
-        if self.better not in ("lower", "higher"):
-            raise InputError(f"Expected better='lower' or better='higher' for {self.name}, found {self.better!r}.")
+        if self.better not in ("lower", "higher", "neither"):
+            raise InputError(f"Expected better='lower', 'higher' or 'neither' for {self.name}, found {self.better!r}.")
+
+
+@final
+@dataclass(frozen=True)
+class PageTable:
+    """A table of figures with intervals under a heading; a text stands where there is no figure."""
+
+    title: str
+    columns: tuple[str, ...]  # the first names the rows
+    rows: tuple[tuple[str, tuple[Measured | str | None, ...]], ...]
+    caption: str = ""
 
 
 @final

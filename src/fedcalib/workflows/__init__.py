@@ -7,7 +7,8 @@ from fedcalib.workflows.application import Applied, apply
 from fedcalib.workflows.calibration import CalibrationResult, calibrate
 from fedcalib.workflows.comparison import compare
 from fedcalib.workflows.comparison_result import ComparisonResult
-from fedcalib.workflows.evaluation import EvaluationResult, evaluate
+from fedcalib.workflows.evaluation import evaluate
+from fedcalib.workflows.evaluation_result import EvaluationResult
 from fedcalib.workflows.monitoring import MonitorResult, monitor
 from fedcalib.workflows.planning import StudyPlan, plan
 from fedcalib.workflows.training import TrainingResult, train

@@ -1,10 +1,10 @@
-"""How one budget covers a calibration and the two measurements around it.
+"""How one budget covers a calibration and the measurement of what it changes.
 
 Held-out records are not the fitted ones: one coin per record decides, and removing one record moves no other. So
 where the unit is a record, calibration and measurement compose in parallel: a record pays for the one or for the other,
 each may use the whole budget, and the total is the larger of the two. Where the unit is a client, it holds records of
 both kinds, so they add up and share the budget half and half. Test files of their own may describe the same people as
-the fitted ones, so they add up too. The measurements before and after look at the same records and always add up.
+the fitted ones, so they add up too. Before and after are measured by one message, with one share of the budget.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Shares:
     """Which part of the budget each phase gets."""
 
     calibration: float
-    measurement: float  # each of the two
+    measurement: float  # of before and after together
     parallel: bool
 
 
 _MARK: Final = "Simulation: not private. It would be: "
 ALONE: Final = Shares(1.0, 0.0, True)
-PARALLEL: Final = Shares(1.0, 0.5, True)
-SEQUENTIAL: Final = Shares(0.5, 0.25, False)
+PARALLEL: Final = Shares(1.0, 1.0, True)
+SEQUENTIAL: Final = Shares(0.5, 0.5, False)
 
 
 def shares(unit: str, held_out: bool) -> Shares:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack, final
-
-import numpy as np
+from typing import Any, Unpack, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.evaluation import Fitted, MetricsReport, withheld
+from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
+from fedcalib.artifacts.evaluation import Fitted
+from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.artifacts.saving import with_disclosure
 from fedcalib.cohort import MIN_RECORDS, Disjoint, Everyone, Participation
 from fedcalib.data.reading import wording
@@ -22,9 +21,10 @@ from fedcalib.files import save_text
 from fedcalib.loop import Result, Runtime
 from fedcalib.method import Method
 from fedcalib.methods.auto import Auto
-from fedcalib.methods.compose import FitAndMeasure
+from fedcalib.methods.compose import FitAndMeasure, before_and_after
 from fedcalib.methods.evaluation import FederatedMetrics
-from fedcalib.metrics.table import ECE
+from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import ECE, METRICS
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
@@ -42,13 +42,13 @@ from fedcalib.workflows.budget import (
     smallest_count,
     together,
 )
+from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.evaluation import site_rows
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
 _HIDDEN = "Single sites are left out: the model hides them."
 _UNMEASURED = "Before and after were not measured: "
-Measures: TypeAlias = tuple[Result[MetricsReport], ...]  # before and after, before alone, or none
 
 
 @final
@@ -68,19 +68,19 @@ class Phases:
     """What will be asked, each phase with its share of the budget."""
 
     fit: Phase[Calibrator]
-    measures: tuple[Phase[MetricsReport], ...]
+    measure: Phase[PairedPerformance] | None
     parallel: bool
     warnings: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[Phase[Any], ...]:
         """The phases in order."""
-        return (self.fit, *self.measures)
+        return (self.fit,) if self.measure is None else (self.fit, self.measure)
 
     @property
     def total(self) -> Spending:
         """What all phases spend together."""
-        return together(self.fit.spending, [phase.spending for phase in self.measures], self.parallel)
+        return together(self.fit.spending, [phase.spending for phase in self.all[1:]], self.parallel)
 
 
 @final
@@ -90,8 +90,8 @@ class CalibrationResult:
 
     method: Method[Calibrator]
     calibrator: Calibrator
-    before: MetricsReport | None
-    after: MetricsReport | None
+    before: Measurement | None
+    after: Measurement | None
     privacy: Spending
     private: bool  # no exact count is shown
     counts: Mapping[str, int | None]
@@ -103,6 +103,7 @@ class CalibrationResult:
     held_out: bool = True  # measured on records that were not fitted
     min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
     provenance: Mapping[str, object] = field(default_factory=dict)
+    change: Mapping[str, Measured] = field(default_factory=dict)  # after less before, with paired intervals
 
     @classmethod
     def at_sites(cls, phase: Phase[Fitted], result: Result[Fitted], replayed: bool) -> CalibrationResult:
@@ -115,12 +116,13 @@ class CalibrationResult:
             calibrator=fitted.calibrator,
             before=fitted.before,
             after=fitted.after,
+            change=fitted.change,
             privacy=with_disclosure(spent, fitted.calibrator),
             min_count=smallest,
             private=agreed.privacy.private,
             counts=documents.counts(agreed.schema, agreed.privacy),
             phases=(phase,),
-            remarks=documents.missing(agreed.schema.classes, fitted.before, fitted.after),
+            remarks=documents.missing(fitted.before, fitted.after),
             replayed=replayed,
             held_out=False,
         )
@@ -128,9 +130,14 @@ class CalibrationResult:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Everything that a reader has to know."""
-        reports = [one.published(self.min_count or 1) for one in (self.before, self.after) if one is not None]
-        hidden = [withheld(one.min_count) for one in reports if np.isnan(one.reliability.count).all()]
+        found = [one.published(self.min_count or 1) for one in (self.before, self.after) if one is not None]
+        hidden = [text for one in found for text in documents.missing(one)]
         return tuple(dict.fromkeys((*self.left_out, *self.remarks, *hidden)))
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """Whether each metric is better, worse or not clearly changed, by its paired change."""
+        return documents.verdicts(self.before, self.after, self.change)
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib calibrate --format json` prints it."""
@@ -140,6 +147,12 @@ class CalibrationResult:
             "privacy": asdict(self.privacy),
             "before": documents.metrics(self.before),
             "after": documents.metrics(self.after),
+            "change": None if self.before is None else documents.changes(self.before, self.after, self.change),
+            "verdicts": self.verdicts,
+            "unmeasurable": {
+                "before": documents.unmeasurable(self.before),
+                "after": documents.unmeasurable(self.after),
+            },
             "warnings": list(self.warnings),
             "phases": [phase.cost() for phase in self.phases],
             "replayed": self.replayed,
@@ -147,8 +160,24 @@ class CalibrationResult:
         }
 
     def to_frame(self) -> Any:
-        """A pandas frame of the metrics before and after, with intervals; one row per metric."""
-        return documents.frame(documents.by_metric({"before": self.before, "after": self.after}))
+        """A pandas frame of the metrics before and after and their change, with intervals; one row per metric."""
+        rows = documents.by_metric({"before": self.before, "after": self.after})
+        change, verdicts = documents.changes(self.before, self.after, self.change), self.verdicts
+        return documents.frame(
+            [{**row, "change": change.get(row["metric"]), "verdict": verdicts.get(row["metric"])} for row in rows]
+        )
+
+    def tables(self) -> list[documents.TextTable]:
+        """The result for people."""
+        document = self.to_json()
+        tables = [documents.facts_table("Privacy", document["privacy"])]
+        if self.before is None:
+            return tables
+        where = "records that were not fitted" if self.held_out else "the records that were fitted"
+        columns = {name: document[name] for name in ("before", "after", "change")} | {"verdict": document["verdicts"]}
+        reasons = document["unmeasurable"]
+        measured = documents.metrics_table(f"Measured on {where}", columns, reasons)
+        return [measured, *documents.reasons_table(*reasons.values()), *tables]
 
     def report(self, path: documents.Folder) -> None:
         """Write the report, one self-contained HTML page."""
@@ -160,21 +189,45 @@ class CalibrationResult:
         hidden = (_HIDDEN,) if self.before is not None and not self.sites else ()
         page = Page(
             title=f"Calibration by {name}",
-            summary=_summary(name, self.before, self.after, self.held_out),
+            summary=self._summary(name),
             privacy=(self.privacy.statement,),
             private=self.private,
             simulation=self.privacy.simulation,
             records=self.counts["records"],
             clients=self.counts["sites"],
-            metrics=reports.metric_rows(self.before, self.after),
+            metrics=reports.metric_rows(self.before, self.after, self.change),
             before=reports.diagram("before", self.before, self.min_count),
             after=reports.diagram("after", self.after, self.min_count),
             sites=self.sites,
             site_metric=ECE.title,
+            figures=tuple(reports.curves(self._sides, self.min_count).values()),
             warnings=(*self.warnings, *hidden),
             provenance=self.provenance,
         )
         return reports.files(page)
+
+    @property
+    def _sides(self) -> dict[str, Measurement]:
+        sides = {"before": self.before, "after": self.after}
+        return {name: one for name, one in sides.items() if one is not None}
+
+    def _summary(self, name: str) -> tuple[str, ...]:
+        if self.before is None or self.after is None or self.before.ece is None or self.after.ece is None:
+            return (f"{name} was fitted; its effect was not measured.",)
+        where = (
+            "records that were not fitted" if self.held_out else "the records that were fitted, which flatters a little"
+        )
+        return (self._effect, f"Both were measured on {where}. Verdicts follow from the paired change.")
+
+    @property
+    def _effect(self) -> str:
+        """The headline: the verdict on the calibration error, and what got worse."""
+        before, after = (documents.metrics(one) or {} for one in (self.before, self.after))
+        titles = {metric.name: metric.title for metric in METRICS}
+        worse = [titles[name] for name, verdict in self.verdicts.items() if verdict == "worse"]
+        verdict = self.verdicts.get(ECE.name) or "not compared"
+        said = f"The calibration error (ECE) went from {before['ece']['value']:.4f} to {after['ece']['value']:.4f}: "
+        return f"{said}{verdict}." + (f" Worse: {', '.join(worse)}." if worse else "")
 
     def save(self, folder: documents.Folder) -> dict[str, str]:
         """Write the calibrator, the result and the report into a folder; say where each file is."""
@@ -228,7 +281,7 @@ class Calibration:
             phases = self._phases(split)
             conductor.pay(phases.total, (phases.fit, split.fitted))
             # where nothing can be measured, nothing needs to be held out
-            fitted = conductor.run(phases.fit, InProcess(split.fitted if phases.measures else split.all))
+            fitted = conductor.run(phases.fit, InProcess(split.fitted if phases.measure else split.all))
             measured, missed = self._measured(conductor, phases, split.held, fitted.artifact)
             conductor.tell()
         return self._result(split, replace(phases, warnings=(*phases.warnings, *missed)), fitted, measured, conductor)
@@ -262,7 +315,7 @@ class Calibration:
                 return self._with_measures(split.fitted.schema, split.held.schema)
             except RefusedError as error:
                 reason = str(error)
-        return Phases(self._fit(ALONE, split.all.schema), (), True, (f"{_UNMEASURED}{reason}",))
+        return Phases(self._fit(ALONE, split.all.schema), None, True, (f"{_UNMEASURED}{reason}",))
 
     def _with_measures(self, fitted: Schema, held: Schema) -> Phases:
         held_out, budget = self.test is None, self.privacy.budget
@@ -271,55 +324,61 @@ class Calibration:
         if parts != (actual := shares(fit.spending.unit, held_out)):
             # the method's queries bound another unit than the privacy model usually does
             parts, fit = actual, self._fit(actual, fitted)
-        measures = tuple(self._measure(name, parts, held) for name in ("before", "after"))
-        if measures[0].spending.unit != fit.spending.unit:
+        measure = self._measure(UNCHANGED, scaled(self.privacy, parts.measurement), held)
+        if measure.spending.unit != fit.spending.unit:
             raise RefusedError(
                 "the method and the metrics protect different units under this model, which no budget can add up"
             )
-        return Phases(fit, measures, parts.parallel)
+        return Phases(fit, measure, parts.parallel)
 
     def _fit(self, parts: Shares, schema: Schema) -> Phase[Calibrator]:
         privacy = scaled(self.privacy, parts.calibration)
         return Phase.of("calibration", self.method, privacy, self.participation, schema)
 
-    def _measure(self, name: str, parts: Shares, schema: Schema) -> Phase[MetricsReport]:
+    def _measure(self, calibrator: Calibrator, privacy: Privacy, schema: Schema) -> Phase[PairedPerformance]:
         # one query needs no cohorts of its own: everybody answers it
         who = Everyone() if isinstance(self.participation, Disjoint) else self.participation
-        return Phase.of(name, FederatedMetrics(), scaled(self.privacy, parts.measurement), who, schema)
+        method = before_and_after(calibrator, schema.classes, FederatedMetrics())
+        return Phase.of("measurement", method, privacy, who, schema)
 
     def _measured(
         self, conductor: Conductor, phases: Phases, held: Federation | None, calibrator: Calibrator
-    ) -> tuple[Measures, tuple[str, ...]]:
-        """Measure before and after; a measurement that cannot be paid again leaves the calibrator as it is."""
-        if held is None or not phases.measures:
-            return (), ()
-        calibrated = replace(held, records=calibrator.over(held.records))
-        found: list[Result[MetricsReport]] = []
+    ) -> tuple[PairedPerformance | None, tuple[str, ...]]:
+        """Measure before and after; a measurement that cannot be paid again leaves the calibrator as it is.
+
+        What is sent may depend on the calibrator, which is known by now; its share of the budget does not.
+        """
+        if held is None or phases.measure is None:
+            return None, ()
+        phase = self._measure(calibrator, phases.measure.agreed.privacy, held.schema)
         try:
-            for phase, records in zip(phases.measures, (held, calibrated), strict=True):
-                found.append(conductor.run(phase, InProcess(records)))
+            return conductor.run(phase, InProcess(held)).artifact, ()
         except BudgetError as error:
-            return tuple(found), (f"{'After was' if found else 'Before and after were'} not measured: {error}",)
-        return tuple(found), ()
+            return None, (f"{_UNMEASURED}{error}",)
 
     def _result(
-        self, split: Split, phases: Phases, fitted: Result[Calibrator], measured: Measures, conductor: Conductor
+        self,
+        split: Split,
+        phases: Phases,
+        fitted: Result[Calibrator],
+        found: PairedPerformance | None,
+        conductor: Conductor,
     ) -> CalibrationResult:
-        before, after = (*(result.artifact for result in measured), None, None)[:2]
         smallest = smallest_count(self.privacy, self.min_count)
         numbers = sum(phase.agreed.numbers for phase in phases.all)
         spent = for_units(as_published(conductor.stated(phases.total), numbers, smallest), self.data.columns.unit)
-        missing = documents.missing(split.all.schema.classes, *(result.artifact for result in measured))
+        missing = () if found is None else documents.missing(found.before, found.after, found)
         return CalibrationResult(
             method=self.method,
             calibrator=fitted.artifact.with_class_names(conductor.class_names),
-            before=before,
-            after=after,
+            before=None if found is None else found.before,
+            after=None if found is None else found.after,
+            change={} if found is None else found.change,
             privacy=with_disclosure(spent, fitted.artifact),
             min_count=smallest,
             private=self.privacy.private,
             counts=documents.counts(split.all, self.privacy),
-            sites=site_rows(split.held if measured else None, fitted.artifact, self.privacy),
+            sites=site_rows(split.held if found else None, fitted.artifact, self.privacy),
             phases=phases.all,
             left_out=split.warnings,
             remarks=(*phases.warnings, *missing),
@@ -348,14 +407,6 @@ def _check_alike(fitted: Federation, held: Federation, test: Data) -> None:
     if expected != found:
         where = f" in {test.files[0]}" if test.files else ""
         raise InputError(f"Expected {expected} in --test as in the other files, found {found}{where}.")
-
-
-def _summary(name: str, before: MetricsReport | None, after: MetricsReport | None, held_out: bool) -> tuple[str, ...]:
-    if before is None or after is None or before.ece is None or after.ece is None:
-        return (f"{name} was fitted; its effect was not measured.",)
-    effect = f"The calibration error (ECE) went from {before.ece.value:.4f} to {after.ece.value:.4f}."
-    where = "records that were not fitted" if held_out else "the records that were fitted, which flatters a little"
-    return effect, f"Both were measured on {where}."
 
 
 def calibrate(

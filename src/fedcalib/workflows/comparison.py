@@ -14,21 +14,24 @@ import numpy as np
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.evaluation import MetricsReport
+from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.cohort import Disjoint, Everyone, Participation
-from fedcalib.errors import BudgetError, FedcalibError, InputError
+from fedcalib.errors import BudgetError, FedcalibError, InputError, RefusedError
 from fedcalib.federation import Federation
-from fedcalib.loop import Outline, Runtime, Step, Total, run
-from fedcalib.method import Method
+from fedcalib.loop import Outline, Result, Runtime, Step, Total, run
+from fedcalib.method import Method, drive
 from fedcalib.methods.evaluation import FederatedMetrics
+from fedcalib.methods.paired_evaluation import PairedMetrics, is_of_score
 from fedcalib.metrics.table import shown_in
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
+from fedcalib.query import Answer, Query
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records, Schema
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows.budget import added, scaled, together
 from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow, exact_values, private_values
+from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, State, WorkflowSession, opening
 
 SIMULATION: Final = "Simulation: nothing here is private, and nothing was spent. Noise and splits follow from a seed."
@@ -95,7 +98,7 @@ def compare(
 
     By default this is a simulation, which is not private: splits and noise follow from a seed, every method gets the
     whole budget, and the held-out records are measured exactly. With `spend`, the budget is split over the methods and
-    their measurements, and really spent.
+    their measurements, and really spent; of two classes, one measurement serves all methods.
 
     Parameters
     ----------
@@ -183,12 +186,13 @@ class MethodComparison:
             fitted, held = self.holdout.part(federation, conductor.state.derived("holdout"))
             phases = self._phases(fitted.schema, held.schema, self.privacy.budget.unit)
             conductor.pay(phases.total, *((fit, fitted) for fit in phases.fits.values()))
-            before = conductor.run(phases.measure("base"), InProcess(held)).artifact
+            base_result = conductor.run(phases.measure("base"), InProcess(held))
+            before = base_result.artifact
             rows, refused = [], dict(phases.refused)
             for name in phases.fits:
                 try:
-                    rows.append(_spent(phases, name, (fitted, held), before, conductor))
-                except BudgetError as error:  # what was released of the other methods is still shown
+                    rows.append(_spent(phases, name, (fitted, held), base_result, conductor))
+                except (BudgetError, RefusedError) as error:  # what was released of the other methods is still shown
                     refused[name] = str(error)
             conductor.tell()
             spent = conductor.stated(phases.total)
@@ -222,17 +226,21 @@ class MethodComparison:
         return HeldOut(fitted, held.records, self.privacy, self.participation, source)
 
     def _phases(self, fitted: Schema, held: Schema, unit: str) -> ComparisonPhases:
-        """Share the budget evenly among the methods that can be run, and evenly among the measurements."""
+        """Share the budget evenly among the methods that can be run, and evenly among the measurements.
+
+        Of two classes there is one measurement: the server knows where each calibrator takes the cells of its table.
+        """
         parallel = unit == "record" or isinstance(self.holdout, ByClient)
         whole = 1.0 if parallel else 0.5
         fits, refused = self._fits(self.methods, whole, fitted, unit)
         refused = {**self.refused, **refused}
         _check_some(fits, refused)
         who = Everyone() if isinstance(self.participation, Disjoint) else self.participation
-        measure = Phase.of("measure", FederatedMetrics(), scaled(self.privacy, whole / (len(fits) + 1)), who, held)
+        times = 1 if held.classes == 2 else len(fits) + 1
+        measure = Phase.of("measure", FederatedMetrics(), scaled(self.privacy, whole / times), who, held)
         if measure.spending.unit != unit:  # the queries bound another unit than the privacy model usually does
             return self._phases(fitted, held, measure.spending.unit)
-        return ComparisonPhases(fits, measure, parallel, refused)
+        return ComparisonPhases(fits, measure, times, parallel, refused)
 
     def _fits(
         self, methods: Methods, whole: float, schema: Schema, unit: str
@@ -260,11 +268,12 @@ class ComparisonPhases:
     """What will be asked, each phase with its share of the budget."""
 
     fits: Mapping[str, Phase[Calibrator]]
-    measured: Phase[MetricsReport]  # the same for the base model and for every method
+    measured: Phase[Measurement]  # the same for the base model and for every method
+    times: int  # how often it is run: once for all, or for the base model and for every method
     parallel: bool
     refused: Mapping[str, str]
 
-    def measure(self, name: str) -> Phase[MetricsReport]:
+    def measure(self, name: str) -> Phase[Measurement]:
         """The measurement of one method."""
         return replace(self.measured, name=f"{name}-measure")
 
@@ -275,7 +284,7 @@ class ComparisonPhases:
         epsilon, delta = added(spent)
         told = f"{len(spent)} methods were fitted to the same records, so their costs add up. {spent[0].statement}"
         fitted = replace(spent[0], epsilon=epsilon, delta=delta, statement=told)
-        return together(fitted, [self.measured.spending] * (len(spent) + 1), self.parallel)
+        return together(fitted, [self.measured.spending] * self.times, self.parallel)
 
 
 @final
@@ -349,14 +358,36 @@ def figures(records: Records) -> Figures:
 
 
 def _spent(
-    phases: ComparisonPhases, name: str, sides: tuple[Federation, Federation], before: MetricsReport, by: Conductor
+    phases: ComparisonPhases,
+    name: str,
+    sides: tuple[Federation, Federation],
+    base: Result[Measurement],
+    by: Conductor,
 ) -> MethodRow:
     """Fit one method and measure it; its epsilon is what its fit was debited."""
     fit, (fitted, held) = phases.fits[name], sides
     found = by.run(fit, InProcess(fitted))
+    cost = {**fit.agreed.cost(), "epsilon": found.privacy.epsilon}
+    if phases.times == 1:
+        paired = _read_again(phases.measured, base, found.artifact)
+        return MethodRow(name, private_values(paired.after, base.artifact, paired.change), **cost)
     calibrated = replace(held, records=found.artifact.over(held.records))
     after = by.run(phases.measure(name), InProcess(calibrated)).artifact
-    return MethodRow(name, private_values(after, before), **{**fit.agreed.cost(), "epsilon": found.privacy.epsilon})
+    return MethodRow(name, private_values(after, base.artifact), **cost)
+
+
+def _read_again(phase: Phase[Measurement], base: Result[Measurement], calibrator: Calibrator) -> PairedPerformance:
+    """Before and after a calibrator, from the answer that the evaluation of the base model had."""
+    if not is_of_score(calibrator):
+        raise RefusedError("its calibrator needs more than the score, so that one table of scores cannot measure it")
+
+    def recall(step: int, query: Query) -> Answer:
+        answer = base.transcript.recall(step, query)
+        if answer is None:
+            raise RefusedError("the table of scores of the base model does not measure it")
+        return answer
+
+    return drive(PairedMetrics(calibrator, measure=phase.agreed.method), phase.agreed.schema, recall)  # type: ignore[arg-type]
 
 
 def _simulated(name: str, trials: Sequence[Trial], before: Sequence[Figures]) -> MethodRow:

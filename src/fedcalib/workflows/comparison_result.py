@@ -10,7 +10,6 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fedcalib.artifacts.evaluation import MetricsReport
 from fedcalib.metrics.intervals import UNKNOWN, Measured
 from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
 from fedcalib.report.canvas import Picture
@@ -18,6 +17,7 @@ from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import comparison as picture
 from fedcalib.report.values import Contender
 from fedcalib.workflows import documents
+from fedcalib.workflows.documents import Measurement
 
 NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
 _LARGEST_LOSS: Final = -1.0  # points of accuracy; a method that loses more is marked
@@ -51,12 +51,15 @@ def _spread(values: np.ndarray[Any, Any]) -> Measured:
     return Measured(mean, mean - deviation, mean + deviation)
 
 
-def private_values(after: MetricsReport, before: MetricsReport) -> dict[str, Measured]:
-    """Metrics that were measured privately; what noise drowned is NaN."""
+def private_values(
+    after: Measurement, before: Measurement, change: Mapping[str, Measured] | None = None
+) -> dict[str, Measured]:
+    """Metrics that were measured privately, and the paired change where there is one; what noise drowned is NaN."""
     values = {metric.name: getattr(after, metric.name) or Measured(UNKNOWN) for metric in shown_in("comparison")}
     for metric in shown_in("change"):
         new, old = (getattr(report, metric.name) or Measured(UNKNOWN) for report in (after, before))
-        values[_change(metric)] = Measured(100 * (new.value - old.value))
+        paired = (change or {}).get(metric.name) or Measured(new.value - old.value)
+        values[_change(metric)] = Measured(*(100 * end for end in (paired.value, paired.low, paired.high)))
     return values
 
 

@@ -13,13 +13,17 @@ from typing import Any, Final, TypeAlias, final
 from fedcalib import files
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import MetricsReport, headline
+from fedcalib.artifacts.performance import Performance
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Runtime
 from fedcalib.method import Method
+from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import METRICS
 from fedcalib.privacy import Privacy
 from fedcalib.records import Schema
 from fedcalib.registry import choices, kebab
+from fedcalib.report.tables import verdict_on
 from fedcalib.workflows.session import Phase
 
 
@@ -63,12 +67,17 @@ def text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, allow_nan=False) + "\n"
 
 
-def by_metric(reports: Mapping[str, MetricsReport | None]) -> list[dict[str, Any]]:
-    """One row per metric, with the figure of each report that there is."""
-    shown = {name: values for name, report in reports.items() if (values := metrics(report)) is not None}
+Measurement: TypeAlias = Performance | MetricsReport
+
+
+def by_metric(reports: Mapping[str, Measurement | None]) -> list[dict[str, Any]]:
+    """One row per metric, with the figure of each report that there is, and why a figure is missing."""
+    shown = {name: report for name, report in reports.items() if report is not None}
+    values = {name: metrics(report) or {} for name, report in shown.items()}
+    reasons = {metric: reason for report in shown.values() for metric, reason in unmeasurable(report).items()}
     return [
-        {"metric": metric.name, **{name: values[metric.name] for name, values in shown.items()}}
-        for metric in headline()
+        {"metric": metric, **{name: found.get(metric) for name, found in values.items()}, "reason": reasons.get(metric)}
+        for metric in dict.fromkeys(metric for found in values.values() for metric in found)
     ]
 
 
@@ -92,9 +101,17 @@ def counts(source: Federation | Runtime | Schema, privacy: Privacy) -> dict[str,
     return {"sites": (source.schema if isinstance(source, Runtime) else source).clients, "records": None}
 
 
-def metrics(report: MetricsReport | None) -> dict[str, Any] | None:
-    """Write the headline metrics as data, with null for what is missing."""
+def metrics(report: Measurement | None) -> dict[str, Any] | None:
+    """Write every metric as data, with null for what cannot be stated."""
+    if isinstance(report, Performance):
+        stated = report.measures()
+        return {name: measured(stated.get(name)) for name in report.to_json()}
     return None if report is None else {metric.name: measured(getattr(report, metric.name)) for metric in headline()}
+
+
+def unmeasurable(report: Measurement | None) -> dict[str, str]:
+    """Why metrics are null, by name."""
+    return dict(report.unmeasurable()) if isinstance(report, Performance) else {}
 
 
 def measured(measured: Any) -> dict[str, float | None] | None:
@@ -105,18 +122,69 @@ def measured(measured: Any) -> dict[str, float | None] | None:
     return {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
 
 
-def missing(classes: int, *reports: MetricsReport) -> tuple[str, ...]:
-    """Why metrics of the reports are null, each reason once."""
-    undefined = [metric.name for metric in headline() if metric.classes == "two" and classes != 2]
-    reasons = [f"{name} is left out: it is defined for two classes only." for name in undefined]
-    return tuple(dict.fromkeys(text for report in reports for text in (*report.warnings, *reasons)))
+def changes(
+    before: Measurement | None, after: Measurement | None, change: Mapping[str, Measured]
+) -> dict[str, dict[str, float | None] | None]:
+    """Write the paired change of every metric that both have, with null where it cannot be stated."""
+    both = [metrics(report) or {} for report in (before, after)]
+    known = {name for name in both[0] if all(side.get(name) is not None for side in both)}
+    return {name: measured(change[name]) if name in change and name in known else None for name in both[0]}
 
 
-def metrics_table(title: str, columns: Mapping[str, dict[str, Any] | None]) -> TextTable:
-    """Metrics as a table, one per row."""
+def verdicts(before: Measurement | None, after: Measurement | None, change: Mapping[str, Measured]) -> dict[str, str]:
+    """In words, whether each metric is better, worse or not clearly changed, by its paired change."""
+    directions = {metric.name: metric.direction for metric in METRICS}
+    stated = changes(before, after, change)
+    return {
+        name: verdict_on(None, None, change[name], directions[name]).words
+        for name, value in stated.items()
+        if value is not None
+    }
+
+
+def missing(*reports: Any) -> tuple[str, ...]:
+    """What readers of the reports have to know, each sentence once."""
+    return tuple(dict.fromkeys(text for report in reports for text in getattr(report, "warnings", ())))
+
+
+def metrics_table(
+    title: str, columns: Mapping[str, Mapping[str, Any] | None], reasons: Mapping[str, Mapping[str, str]] | None = None
+) -> TextTable:
+    """Metrics as a table, one per row; `reasons` has, by column, why a figure is missing: see `reasons_table`."""
     shown = {name: values for name, values in columns.items() if values is not None}
-    rows = tuple((metric.name, *(_said(values[metric.name]) for values in shown.values())) for metric in headline())
-    return TextTable(title, ("metric", *shown), rows if shown else ())
+    why = {name: (reasons or {}).get(name, {}) for name in shown}
+    names = dict.fromkeys(metric for values in shown.values() for metric in values)
+    rows = tuple(
+        (
+            metric,
+            *(said(values.get(metric), why[name].get(metric, "-").split(":")[0]) for name, values in shown.items()),
+        )
+        for metric in names
+    )
+    return TextTable(title, ("metric", *shown), rows)
+
+
+def reasons_table(*reasons: Mapping[str, str]) -> list[TextTable]:
+    """Why figures are missing, each reason once."""
+    metrics: dict[str, dict[str, None]] = {}
+    for name, reason in ((name, reason) for side in reasons for name, reason in side.items()):
+        metrics.setdefault(reason, {})[name] = None
+    rows = tuple((", ".join(names), reason) for reason, names in metrics.items())
+    return [TextTable("Not stated", ("metric", "reason"), rows)] if rows else []
+
+
+def class_table(rows: Sequence[Mapping[str, Any]]) -> list[TextTable]:
+    """Lay the classes out, one per row."""
+    names = [name for name in ("precision", "recall", "f1", "auc") if any(row.get(name) for row in rows)]
+    cells = tuple(
+        (
+            str(row["label"]),
+            "-" if row["records"] is None else f"{row['records']:.0f}",
+            *(said(row.get(n)) for n in names),
+        )
+        for row in rows
+    )
+    return [TextTable("Class by class", ("class", "records", *names), cells)] if rows else []
 
 
 def own_table(own: Mapping[str, Any] | None) -> list[TextTable]:
@@ -124,13 +192,16 @@ def own_table(own: Mapping[str, Any] | None) -> list[TextTable]:
     if own is None:
         return []
     spread = "-" if own["spread"] is None else f"{own['spread']:.4f}"
-    rows = (("mean of clients' own ece (top label)", _said(own["mean"])), ("standard deviation over clients", spread))
+    rows = (("mean of clients' own ece (top label)", said(own["mean"])), ("standard deviation over clients", spread))
     return [TextTable("The usual client", ("", "value"), rows)]
 
 
-def _said(measured: Mapping[str, float | None] | None) -> str:
+def said(measured: Mapping[str, float | None] | str | None, reason: str = "-") -> str:
+    """A figure with its interval in words, a text as it is, or the reason why there is none."""
+    if isinstance(measured, str):
+        return measured
     if measured is None or measured["value"] is None:
-        return "-"
+        return reason
     low, high = ("?" if measured[end] is None else f"{measured[end]:.4f}" for end in ("low", "high"))
     return f"{measured['value']:.4f} ({low} to {high})"
 
@@ -159,13 +230,14 @@ def phase_tables(phases: Sequence[Phase[Any]]) -> list[TextTable]:
     return tables
 
 
-def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20) -> list[TextTable]:
+def site_tables(rows: Sequence[Mapping[str, Any]] | None, most: int = 20, *, sort: bool = True) -> list[TextTable]:
     """Lay single sites out, the largest first; the rest stands in the JSON document."""
     if not rows:
         return []
-    shown = sorted((row for row in rows if row["metrics"] is not None), key=lambda row: -(row["records"] or 0))
+    known = [row for row in rows if row["metrics"] is not None]
+    shown = sorted(known, key=lambda row: -(row["records"] or 0)) if sort else known
     title = "Single sites" if len(shown) <= most else f"{most} of {len(shown)} sites"
-    names = [metric.name for metric in headline()]
+    names = [metric.name for metric in headline() if any(metric.name in row["metrics"] for row in shown)]
     cells = tuple(
         (row["site"], str(row["records"] or "-"), *(_value(row["metrics"][name]) for name in names))
         for row in shown[:most]

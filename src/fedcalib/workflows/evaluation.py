@@ -8,7 +8,7 @@ the sum of the answers is what all sites say together. Where nothing is hidden, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Unpack, final
 
@@ -17,18 +17,20 @@ import numpy as np
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
-from fedcalib.artifacts.evaluation import ClientErrors, Curves, MetricsReport
+from fedcalib.artifacts.evaluation import ClientErrors
+from fedcalib.artifacts.performance import BinaryPerformance, Performance
+from fedcalib.artifacts.performance_parts import GroupedPerformance, PairedPerformance
 from fedcalib.artifacts.saving import load
 from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
 from fedcalib.errors import InputError
+from fedcalib.estimation.score_figures import DECISIONS, BinaryFigures
 from fedcalib.federation import Federation
-from fedcalib.files import save_text
 from fedcalib.loop import Agreement, Result, Runtime, conduct
 from fedcalib.method import Method, drive
 from fedcalib.methods.compose import Together
-from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE, ScoreCurves
+from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE
+from fedcalib.methods.paired_evaluation import GroupedMetrics, PairedMetrics
 from fedcalib.metrics.intervals import Measured
-from fedcalib.planning import suited_tree
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.query import Answer, Query
@@ -38,31 +40,21 @@ from fedcalib.runtimes import InProcess
 from fedcalib.types import Ints
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import as_published, for_units, smallest_count
-from fedcalib.workflows.reports import CURVE_FILES, curve_files
+from fedcalib.workflows.documents import Measurement
+from fedcalib.workflows.drift import Day, Every
+from fedcalib.workflows.evaluation_result import EvaluationResult, SiteMetrics
+from fedcalib.workflows.groups import GroupResult, Groups
 from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
-NAMES: Final = CURVE_FILES
 MOST: Final = 1000  # sites of a report, or that keep a transcript each
 _FEW: Final = f"fewer than {MIN_RECORDS} records"
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class SiteMetrics:
-    """The metrics of one site; None where it has too few records to be shown."""
-
-    site: str
-    records: int | None
-    metrics: MetricsReport | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return {"site": self.site, "records": self.records, "metrics": documents.metrics(self.metrics)}
-
-
-def exact_sites(federation: Federation, at: At | None = None) -> tuple[SiteMetrics, ...]:
+def exact_sites(
+    federation: Federation, at: At | None = None, method: Method[Any] | None = None
+) -> tuple[SiteMetrics, ...]:
     """Measure each site exactly, for a privacy model that hides nothing."""
-    agreed = Agreement.of(FederatedMetrics(), Open(), Everyone(), Schema(federation.schema.classes, 1))
+    agreed = Agreement.of(method or FederatedMetrics(), Open(), Everyone(), Schema(federation.schema.classes, 1))
     found, fewest = [], _fewest(federation.sizes)
     for index, records in enumerate(federation.clients()):
         shown = len(records) >= fewest
@@ -100,62 +92,82 @@ def _ece(site: SiteMetrics) -> Measured | None:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class EvaluationResult:
-    """What was measured, of all sites and of each where they can be seen, and what it cost."""
+@dataclass(frozen=True)
+class Decision:
+    """At which threshold decisions are measured: a number, or the one that reaches a target in the released table.
 
-    metrics: MetricsReport
-    curves: Curves | None  # of a binary classifier, where they were asked for
-    per_client: ClientErrors | None  # the usual client's own error, where it was asked for
-    sites: tuple[SiteMetrics, ...] | None  # None where the privacy model hides them
-    privacy: Spending
-    counts: Mapping[str, int | None]
-    left_out: tuple[str, ...]  # what is said about records that were left out
-    remarks: tuple[str, ...]  # what is said about metrics and sites that are not shown
-    replayed: bool
-    min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
+    Parameters
+    ----------
+    threshold
+        A record is called positive if it scores at least that.
+    sensitivity
+        Instead, the highest threshold with at least this sensitivity.
+    net_benefit
+        Instead, the lowest threshold at which the model has more net benefit than calling everybody or nobody positive.
+
+    Examples
+    --------
+    >>> from fedcalib.workflows.evaluation import Decision
+    >>> Decision.of("sensitivity=0.9")
+    Decision(threshold=0.5, sensitivity=0.9, net_benefit=False)
+    """
+
+    threshold: float = 0.5
+    sensitivity: float | None = None
+    net_benefit: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold < 1:
+            raise InputError(f"Expected a threshold from 0 to below 1, found {self.threshold}.")
+        if self.sensitivity is not None and not 0 < self.sensitivity <= 1:
+            raise InputError(f"Expected a target sensitivity above 0 and at most 1, found {self.sensitivity}.")
+
+    @classmethod
+    def of(cls, target: str | None, threshold: float | None = None) -> Decision:
+        """A threshold, or a target in words: "sensitivity=0.9" or "net-benefit"."""
+        if target is None:
+            return cls(0.5 if threshold is None else threshold)
+        if threshold is not None:
+            raise InputError(f"Expected a threshold or a target for it, found {threshold} and '{target}'.")
+        name, _, value = target.partition("=")
+        try:
+            if (name, value) in (("net-benefit", ""), ("net_benefit", "")):
+                return cls(net_benefit=True)
+            if name == "sensitivity":
+                return cls(sensitivity=float(value))
+        except ValueError:
+            pass
+        raise InputError(f"Expected the target sensitivity=0.9 (or another number) or net-benefit, found '{target}'.")
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """Everything that a reader has to know."""
-        return (*self.left_out, *self.remarks)
+    def targeted(self) -> bool:
+        """Whether the threshold follows from the released table."""
+        return self.net_benefit or self.sensitivity is not None
 
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain data, as `fedcalib evaluate --format json` prints it."""
-        document = {
-            "method": "federated-metrics",
-            **self.counts,
-            "privacy": asdict(self.privacy),
-            "metrics": documents.metrics(self.metrics),
-            "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
-            "per_client": None if self.per_client is None else self.per_client.to_json(),
-            "warnings": list(self.warnings),
-            "replayed": self.replayed,
-            **documents.minimum(self.min_count),
-        }
-        if self.curves is not None:
-            document["curves"] = {"figures": self.curves.to_json(), "warnings": list(self.curves.warnings)}
-        return document
+    def chosen(self, found: Measurement) -> tuple[float | None, tuple[str, ...]]:
+        """The threshold that reaches the target, or None if there is none, and what there is to say about it."""
+        if not self.targeted:
+            return None, ()
+        if not isinstance(found, BinaryPerformance):
+            raise InputError("Expected two classes for a threshold, found more.")
+        threshold = found.threshold_for(sensitivity=self.sensitivity, net_benefit=self.net_benefit)
+        if not 0 <= threshold < 1:
+            return None, (f"No threshold reaches the target; decisions are at {found.threshold:g}.",)
+        told = (
+            f"The threshold {threshold:.4g} was chosen from the released table, on the records that it is measured on."
+        )
+        return threshold, (told,)
 
-    def to_frame(self) -> Any:
-        """A pandas frame of the metrics with their intervals; one row per metric."""
-        return documents.frame(documents.by_metric({"measured": self.metrics}))
 
-    def report(self, path: documents.Folder) -> None:
-        """Write the report with the curves, one self-contained HTML page."""
-        if self.curves is None:
-            raise InputError("Expected an evaluation with curves, found none; evaluate with curves=True.")
-        save_text(Path(path), self.files()["report.html"].decode())
-
-    def files(self) -> dict[str, bytes]:
-        """The report page with the curves and their pictures; none without curves."""
-        if self.curves is None:
-            return {}
-        return curve_files(self.metrics, self.curves, self.privacy, self.to_json())
-
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the report and the pictures into a folder; say where each file is."""
-        return documents.write_all(folder, self.files())
+def _decided(found: Any, threshold: float | None, epsilon: float | None) -> Any:
+    """The evaluation with decisions at another threshold, read off the same table."""
+    if threshold is None or not isinstance(found, BinaryPerformance):
+        return found
+    figures = BinaryFigures(found.sheet, threshold, found.bins, None, epsilon)
+    decisions = {name: figures.all[name] for name in DECISIONS}
+    reasons = {name: why for name, why in found.reasons.items() if name not in decisions}
+    reasons |= {name: why for name in decisions if (why := figures.reason(name))}
+    return replace(found, threshold=threshold, figures={**found.figures, **decisions}, reasons=reasons)
 
 
 @final
@@ -167,13 +179,33 @@ class Evaluation:
     privacy: Privacy = field(default_factory=Open)
     participation: Participation = field(default_factory=Everyone)
     calibrator: Calibrator | None = None  # applied before anything is measured
-    curves: bool = False  # a binary classifier's curves as well, within the same budget
     per_client: bool = False  # the usual client's own error as well, within the same budget
     session: WorkflowSession = field(default_factory=WorkflowSession)
     min_count: int = MIN_RECORDS  # the smallest count that published tables of exact models show, apart from 0
+    decision: Decision = field(default_factory=Decision)
+    scores: tuple[float, ...] = ()  # the public list of all scores that the classifier gives, if they are few
+    records: int | None = None  # a public guess of the number of records, which sets the resolution under noise
+    groups: Groups = field(default_factory=Groups)
+    rival: str = ""  # the column of another model's scores, to be compared on the same records
 
     def __post_init__(self) -> None:
         smallest_count(self.privacy, self.min_count)
+        if self.rival and self.decision.targeted:
+            raise InputError("Expected --threshold with --rival, found a target for the threshold; state a number.")
+
+    @property
+    def _method(self) -> FederatedMetrics:
+        return FederatedMetrics(records=self.records, scores=self.scores, threshold=self.decision.threshold)
+
+    @property
+    def _methods(self) -> tuple[Method[Any], ...]:
+        """What is measured, side by side; each of them has the same share of the budget."""
+        model = PairedMetrics(column=self.rival, measure=self._method) if self.rival else self._method
+        groups = [
+            GroupedMetrics(one.column, one.groups, replace(self._method, records=_each(self.records, one.groups)))
+            for one in self.groups.groupings
+        ]
+        return (model, *groups, *((PerClientECE(),) * self.per_client))
 
     def dry_run(self) -> documents.DryRun:
         """What would be asked and what it would cost; nothing is asked."""
@@ -190,7 +222,8 @@ class Evaluation:
             source, left_out = self._source(conductor)
             phase = self._phase(source.schema)
             alone = self._alone(phase, source)
-            conductor.pay((alone or phase).spending)
+            asked = ((phase, source),) if isinstance(source, Federation) else ()
+            conductor.pay((alone or phase).spending, *asked)
             found = self._measure(phase, alone, source, conductor)
             conductor.tell()
         smallest = smallest_count(self.privacy, self.min_count)
@@ -200,33 +233,50 @@ class Evaluation:
     def _result(
         self, found: _Found, spent: Spending, source: _Source, left_out: tuple[str, ...], replayed: bool
     ) -> EvaluationResult:
-        artifact, sites = found
-        metrics, curves, own = _parts(artifact)
-        missing = documents.missing(source.schema.classes, metrics)
+        parts, sites = _Parts.of(found[0]), found[1]
+        budget, smallest = self.privacy.budget, smallest_count(self.privacy, self.min_count)
+        threshold, chosen = self.decision.chosen(parts.metrics)
+        epsilon = None if budget is None else budget.epsilon
+        metrics = _decided(parts.metrics, threshold, epsilon)
+        own, share = parts.own, None if budget is None else 1 / len(self._methods)
+        grouped = [
+            replace(one, groups={name: _decided(found, threshold, epsilon) for name, found in one.groups.items()})
+            for one in parts.groups
+        ]
+        size = float(getattr(metrics, "records", 0.0))
+        groups = tuple(GroupResult.of(one, share, size, smallest) for one in grouped)
         return EvaluationResult(
             metrics=metrics,
-            curves=curves,
+            groups=groups,
+            rival=parts.rival,
             per_client=own,
             sites=sites,
             privacy=for_units(spent, self.data.columns.unit),
             counts=documents.counts(source, self.privacy),
             left_out=left_out,
-            remarks=(*missing, *self._unseen(sites), *(() if own is None else own.warnings)),
+            remarks=(
+                *documents.missing(metrics, *((parts.rival,) if parts.rival else ())),
+                *chosen,
+                *self._unseen(sites),
+                *(text for one in groups for text in one.warnings),
+                *(() if own is None else own.warnings),
+            ),
             replayed=replayed,
-            min_count=smallest_count(self.privacy, self.min_count),
+            min_count=smallest,
         )
 
     @property
     def _settings(self) -> dict[str, Any]:
         parts = {"privacy": self.privacy, "participation": self.participation, "calibrator": self.calibrator}
         told = {name: wire.encode(part) for name, part in parts.items()}
-        return {**told, "curves": self.curves, "per_client": self.per_client}
+        return {**told, "methods": [wire.encode(method) for method in self._methods]}
 
     def _source(self, conductor: Conductor) -> tuple[_Source, tuple[str, ...]]:
         """Sites at a distance, or the records with calibrated scores if a calibrator was given."""
         if isinstance(self.data.source, Runtime):
             return self.data.source, ()
         federation, warnings = conductor.read(self.data, self.privacy.private)
+        federation = self.groups.over(federation)
         if self.calibrator is None:
             return federation, warnings
         return replace(federation, records=self.calibrator.over(federation.records)), warnings
@@ -239,8 +289,7 @@ class Evaluation:
                 f"{type(self.privacy).__name__}: a client's own error is a fact about the client, and this model hides "
                 "records."
             )
-        curves = (ScoreCurves(suited_tree(self.privacy)),) if self.curves else ()
-        methods: tuple[Method[Any], ...] = (FederatedMetrics(), *curves, *((PerClientECE(),) * self.per_client))
+        methods = self._methods
         method = methods[0] if len(methods) == 1 else Together(methods)
         return Phase.of("evaluation", method, self.privacy, self.participation, schema)
 
@@ -255,8 +304,8 @@ class Evaluation:
             conductor.run(replace(alone, name=f"{phase.name}-{index}"), InProcess(Federation.of([records])))
             for index, records in enumerate(federation.clients())
         ]
-        sites = tuple(_shown(federation.name(k), _parts(one.artifact)[0]) for k, one in enumerate(results))
-        return _together(phase.agreed, results), sites
+        sites = tuple(_shown(federation.name(k), _Parts.of(one.artifact).metrics) for k, one in enumerate(results))
+        return _together(alone.agreed, results), sites
 
     def _measure(self, phase: Phase[Any], alone: Phase[Any] | None, source: _Source, conductor: Conductor) -> _Found:
         """Ask all sites at once, unless they can be seen; where nothing is hidden, look at each site at hand too."""
@@ -266,7 +315,7 @@ class Evaluation:
         if isinstance(source, Runtime) or not isinstance(self.privacy, Open):
             return result.artifact, None
         with self.session.notices.progress("sites") as at:
-            return result.artifact, exact_sites(source, at)
+            return result.artifact, exact_sites(source, at, self._method)
 
     def _unseen(self, sites: tuple[SiteMetrics, ...] | None) -> list[str]:
         """Which sites are not shown, and why."""
@@ -293,30 +342,47 @@ def _visible(phase: Phase[Any]) -> bool:
 
 
 def _together(agreed: Agreement[Any], results: Sequence[Result[Any]]) -> Any:
-    """What all sites say together: the same conversation, answered by the sum of their answers."""
+    """What all sites say together: the conversation that each of them had, answered by the sum of their answers."""
 
     def ask(step: int, query: Query) -> Answer:
         answers = [answer for result in results if (answer := result.transcript.recall(step, query)) is not None]
         return Answer(
             {name: sum(answer[name] for answer in answers) for name in query.blocks},  # type: ignore[misc]
             {name: sum(answer.variance(name) for answer in answers) for name in query.blocks},  # type: ignore[misc]
-            agreed.schema.clients,
+            len(results),
         )
 
     return drive(agreed.method, agreed.schema, ask)
 
 
-def _shown(site: str, report: MetricsReport) -> SiteMetrics:
+def _shown(site: str, found: Measurement) -> SiteMetrics:
     """A site as it may be shown: its noisy count has to be large enough."""
-    enough = report.accuracy is not None and report.reliability.records >= MIN_RECORDS
-    return SiteMetrics(site, None, report if enough else None)
+    records = found.records if isinstance(found, Performance) else found.reliability.records
+    return SiteMetrics(site, None, found if found.accuracy is not None and records >= MIN_RECORDS else None)
 
 
-def _parts(artifact: Any) -> tuple[MetricsReport, Curves | None, ClientErrors | None]:
-    """The metrics, and the curves and the clients' own errors where these were queried too."""
-    parts = artifact if isinstance(artifact, tuple) else (artifact,)
-    curves = next((part for part in parts if isinstance(part, Curves)), None)
-    return parts[0], curves, next((part for part in parts if isinstance(part, ClientErrors)), None)
+@final
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What an evaluation found, part by part."""
+
+    metrics: Measurement
+    rival: PairedPerformance | None
+    groups: tuple[GroupedPerformance, ...]
+    own: ClientErrors | None
+
+    @classmethod
+    def of(cls, artifact: Any) -> _Parts:
+        parts = artifact if isinstance(artifact, tuple) else (artifact,)
+        rival = parts[0] if isinstance(parts[0], PairedPerformance) else None
+        groups = tuple(part for part in parts if isinstance(part, GroupedPerformance))
+        own = next((part for part in parts if isinstance(part, ClientErrors)), None)
+        return cls(parts[0] if rival is None else rival.before, rival, groups, own)
+
+
+def _each(records: int | None, groups: Sequence[str]) -> int | None:
+    """The number of records of a typical group."""
+    return None if records is None else max(records // len(groups), 1)
 
 
 def load_calibrator(path: Path) -> Calibrator:
@@ -333,9 +399,17 @@ def evaluate(
     *,
     calibrator: Calibrator | None = None,
     participation: Participation | None = None,
-    curves: bool = False,
     per_client: bool = False,
     min_count: int = MIN_RECORDS,
+    threshold: float | None = None,
+    threshold_for: str | None = None,
+    scores_are: Sequence[float] = (),
+    records_about: int | None = None,
+    groups: Mapping[str, Sequence[Any]] | None = None,
+    by: Every | str | None = None,
+    start: Day | str | None = None,
+    until: Day | str | None = None,
+    rival: str = "",
     **options: Unpack[Options],
 ) -> EvaluationResult:
     """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
@@ -353,12 +427,28 @@ def evaluate(
         Applied to the scores before anything is measured.
     participation
         Who takes part; everyone if left out.
-    curves
-        Of a binary classifier, release ROC, precision-recall and reliability curves too, within the same budget.
     per_client
         Measure how badly calibrated the usual client is too, within the same budget.
     min_count
         The smallest count of records, apart from 0, that published tables and figures of an exact model show.
+    threshold
+        Of two classes: sensitivity, net benefit and other metrics of decisions are for calling records positive that
+        score at least that; 0.5 if left out.
+    threshold_for
+        Instead, a target that chooses the threshold from the released table: "sensitivity=0.9" or "net-benefit".
+    scores_are
+        Of two classes: all scores that the classifier gives, if they are few and public, so that ties are known as
+        ties.
+    records_about
+        A public guess of the number of records, which sets the resolution under noise; 2,000 if left out.
+    groups
+        Of two classes: measure each group too, by public lists such as `{"sex": ["F", "M"]}`. Each column takes one
+        share of the budget. Records with other values are in no group; a small group is withheld.
+    by, start, until
+        Groups by calendar windows: "day", "week" or "month" from one day until another; with `groups`, each group in
+        each window. Needs a column of days (`time`).
+    rival
+        Of two classes: the column of another model's scores, to compare both on the same records.
     **options
         Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
@@ -390,7 +480,21 @@ def evaluate(
     >>> [site.site for site in done.sites]
     ['east', 'north', 'west']
     """
-    source, session = opening(data, **options)
-    who = participation or Everyone()
-    model = privacy or Open()
-    return Evaluation(source, model, who, calibrator, curves, per_client, session, min_count).run()
+    if by is not None:
+        options.setdefault("time", "day")
+    told, session = opening(data, **options)
+    wanted = Groups.of(groups, by, start, until)
+    return Evaluation(
+        data=replace(told, columns=replace(told.columns, groups=wanted.names, rival=rival or None)),
+        groups=wanted,
+        rival=rival,
+        privacy=privacy or Open(),
+        participation=participation or Everyone(),
+        calibrator=calibrator,
+        per_client=per_client,
+        session=session,
+        min_count=min_count,
+        decision=Decision.of(threshold_for, threshold),
+        scores=tuple(scores_are),
+        records=records_about,
+    ).run()

@@ -1,6 +1,6 @@
-"""The report of a command: a page, and the picture beside it.
+"""The report of a command: a page, and the pictures beside it.
 
-The report of a binary evaluation: ROC, precision-recall and reliability, read off one release.
+Metrics are those that the server computed; tables and pictures of an exact table show it with merged cells.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from typing import Any, Final
 import numpy as np
 
 from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts.evaluation import Curve, Curves, MetricsReport, headline
+from fedcalib.artifacts.class_performance import ClassPerformance
+from fedcalib.artifacts.performance import BinaryPerformance, Performance, PerformanceCurve
 from fedcalib.cohort import MIN_RECORDS
-from fedcalib.errors import RefusedError
-from fedcalib.estimation.score_rates import reliability
-from fedcalib.estimation.score_table import ScoreTable
+from fedcalib.errors import InputError
+from fedcalib.estimation.score_rates import Bins, Estimates
 from fedcalib.metrics.binning import bin_index_unchecked
-from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import BINS
-from fedcalib.metrics.table import ECE, Metric, shown_in
+from fedcalib.metrics.table import ECE, METRICS
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
-from fedcalib.report.values import Diagram, MetricRow, PlotLine, SiteRow
-from fedcalib.types import Floats
+from fedcalib.report.values import Diagram, MetricRow, PageTable, PlotLine, SiteRow
+from fedcalib.workflows import documents
+from fedcalib.workflows.documents import Measurement
 
-_CLEAR: Final = 3.0  # standard deviations of noise below which a bin shows nothing
+EVALUATION_FILES: Final = ("report.html", "performance.json", "reliability.png", "roc.png", "pr.png", "decision.png")
 
 
 def files(page: Page) -> dict[str, bytes]:
@@ -37,152 +38,160 @@ def files(page: Page) -> dict[str, bytes]:
     return drawn
 
 
-def metric_rows(before: MetricsReport | None, after: MetricsReport | None) -> tuple[MetricRow, ...]:
-    """List every metric that was measured, before and after."""
-    if before is None or after is None:
-        return ()
-    pairs = [(metric, getattr(before, metric.name), getattr(after, metric.name)) for metric in headline()]
-    return tuple(_row(*pair) for pair in pairs if pair[1:] != (None, None))
+def metric_rows(
+    before: Measurement | None,
+    after: Measurement | None = None,
+    change: Mapping[str, Measured] | None = None,
+) -> tuple[MetricRow, ...]:
+    """List every metric that was measured: in one column, or before and after with the paired change."""
+    sides = [documents.metrics(report) or {} for report in (before, after)]
+    reasons = [documents.unmeasurable(report) for report in (before, after)]
+    names = dict.fromkeys(name for side in sides for name in side)
+    known = {metric.name: metric for metric in METRICS}
+    return tuple(
+        MetricRow(
+            known[name].title,
+            before=_measured(sides[0].get(name)),
+            after=_measured(sides[1].get(name)),
+            better=known[name].direction,
+            note=known[name].definition,
+            change=(change or {}).get(name),
+            reasons=(reasons[0].get(name, ""), reasons[1].get(name, "")),
+        )
+        for name in names
+    )
 
 
-def _row(metric: Metric, before: Measured | None, after: Measured | None = None) -> MetricRow:
-    return MetricRow(metric.title, before, after, metric.direction, metric.definition)
+def _measured(value: Mapping[str, float | None] | None) -> Measured | None:
+    return None if value is None else Measured(**{name: np.nan if n is None else n for name, n in value.items()})
 
 
-def diagram(label: str, report: MetricsReport | None, min_count: int | None = MIN_RECORDS) -> Diagram | None:
+def diagram(label: str, found: Measurement | None, min_count: int | None = MIN_RECORDS) -> Diagram | None:
     """Draw a reliability table as it may be published; bins that drown in noise show nothing."""
-    if report is None:
+    if not isinstance(found, Performance):
         return None
-    table, noise = report.published(min_count or 1).reliability, report.count_variance
-    count = table.count[0]
-    if np.isnan(count).all():
+    shown = found.published(min_count or 1)
+    try:
+        bins = _unions(shown) if isinstance(shown, BinaryPerformance) else shown.reliability(BINS)
+    except InputError:  # nothing of the table may be shown
         return None
-    clear = count > max(_CLEAR * np.sqrt(2 * noise), 0.0)
-    held = np.where(clear, count, np.nan)
-    observed = np.clip(table.correct[0] / held, 0.0, 1.0)
-    share = np.clip((table.correct[0] + 2) / (held + 4), 0.0, 1.0)
-    spread = share * (1 - share) / held + noise * (share**2 + (1 - share) ** 2) / held**2
-    half = normal_quantile(0.95) * np.sqrt(spread)
+    if not np.nansum(bins.records) > 0:
+        return None
+    below_noise = bins.below_noise > 0
     return Diagram(
         label=label,
-        edges=table.edges,
-        confidence=np.clip(table.confidence[0] / held, 0.0, 1.0),
-        observed=observed,
-        low=np.clip(observed - half, 0.0, 1.0),
-        high=np.clip(observed + half, 0.0, 1.0),
-        count=np.maximum(count, 0.0),
-        ece_text="" if report.ece is None else f"ECE {report.ece.value:.4f}",
-        noisy=noise > 0,
+        edges=bins.edges,
+        confidence=np.where(below_noise, np.nan, bins.score),
+        observed=np.where(below_noise, np.nan, bins.rate.value),
+        low=np.where(below_noise, np.nan, bins.rate.low),
+        high=np.where(below_noise, np.nan, bins.rate.high),
+        count=bins.records,
+        ece_text="" if found.ece is None else f"ECE {found.ece.value:.4f}",
+        noisy=not shown.exact,
     )
 
 
-CURVE_FILES: Final = ("report.html", "roc.png", "pr.png", "reliability.png", "curves.json")
+def _unions(shown: BinaryPerformance) -> Bins:
+    """Bins of about equal width that are unions of a table's cells.
 
-
-def curve_files(
-    report: MetricsReport | None, curves: Curves, spent: Spending, facts: Mapping[str, Any]
-) -> dict[str, bytes]:
-    """Draw every picture and the page around them; where no table may be published, the page has metrics only.
-
-    Metrics are those of the table that the server saw; pictures and the file of curves show it with merged cells.
+    Bins with edges of their own would be a second table of the same records, and the difference of two tables shows
+    the few records between an edge of the one and an edge of the other.
     """
-    min_count = facts.get("min_count") or 1
-    try:
-        shown = curves.published(min_count)
-    except RefusedError as reason:
-        return {"report.html": render(_page(report, curves, spent, facts, warnings=(str(reason),))).encode()}
-    diagram, pictures = _diagram(curves, shown), (_roc(curves, shown), _pr(curves, shown))
-    page = _page(report, curves, spent, facts, before=diagram, figures=pictures)
-    drawn = [render(page).encode(), *(picture.png for picture in pictures), curve_plots.reliability(diagram).png]
-    return dict(zip(CURVE_FILES, [*drawn, shown.dumps(spent, min_count=min_count).encode()], strict=True))
+    bins, place = shown.reliability(BINS), bin_index_unchecked(shown.sheet.score, BINS)
+    used, first = np.unique(place, return_index=True)
+    edges = np.append(shown.table.edges[:-1][first], 1.0)
+    rate = Estimates(*(getattr(bins.rate, name)[used] for name in ("value", "low", "high")))
+    return Bins(edges, bins.records[used], bins.score[used], rate, bins.below_noise[used])
 
 
-def _page(
-    report: MetricsReport | None,
-    curves: Curves,
-    spent: Spending,
-    facts: Mapping[str, Any],
-    *,
-    warnings: tuple[str, ...] = (),
-    **drawn: Any,
-) -> Page:
-    return Page(
-        title="Evaluation of a binary classifier",
-        summary=(_headline(curves),),
-        privacy=(spent.statement,),
-        private=spent.epsilon is not None,
-        simulation=spent.simulation,
-        records=facts["records"],
-        clients=facts["sites"],
-        metrics=_rows(report, curves),
-        sites=_sites(facts["per_site"]),
-        site_metric=ECE.title,
-        warnings=(*facts["warnings"], *curves.warnings, *warnings),
-        provenance={"method": "score-curves"},
-        **drawn,
-    )
+def curves(lines: Mapping[str, Measurement], min_count: int | None = None) -> dict[str, Picture]:
+    """ROC, precision-recall, decision and smooth reliability curves by name, of the tables as they may be published.
 
-
-def _rows(report: MetricsReport | None, curves: Curves) -> tuple[MetricRow, ...]:
-    """List what was measured, in one column."""
-    known = {name: None if value is None else Measured(**value) for name, value in curves.to_json().items()}
-    found = {
-        metric: known[metric.name] if metric.name in known else getattr(report, metric.name, None)
-        for metric in shown_in("curves")
+    Empty where there are more than two classes, or where nothing of a table may be shown.
+    """
+    shown = {name: one.published(min_count or 1) for name, one in lines.items()}
+    binary = {name: one for name, one in shown.items() if isinstance(one, BinaryPerformance) and one.records > 0}
+    if not binary or len(binary) < len(shown):
+        return {}
+    first = next(iter(binary.values())).measures()
+    prevalence = first["prevalence"].value if "prevalence" in first else None
+    pairs = binary.items()
+    return {
+        "roc": curve_plots.roc([_line(name, one.roc(), _area(lines[name])) for name, one in pairs]),
+        "pr": curve_plots.pr([_line(name, one.pr()) for name, one in pairs], prevalence),
+        "decision": curve_plots.decision(_decisions(binary)),
+        "smooth": curve_plots.smooth_reliability([_line(name, one.smooth_reliability()) for name, one in pairs]),
     }
-    return tuple(_row(metric, value) for metric, value in found.items() if value is not None)
 
 
-def _headline(curves: Curves) -> str:
-    if np.isnan(curves.auc.value):
-        return "Too little can be told from these records: see the warnings."
-    ece = curves.ece()
-    return (
-        f"AUC {curves.auc.value:.3f} ({curves.auc.low:.3f} to {curves.auc.high:.3f}), "
-        f"ECE {ece.value:.4f} ({ece.low:.4f} to {ece.high:.4f})."
-    )
+def _area(found: Measurement) -> str:
+    return "" if found.auc is None else f"AUC {found.auc.value:.4f}"
 
 
-def _roc(curves: Curves, shown: Curves) -> Picture:
-    known = "" if np.isnan(curves.auc.value) else f"AUC {curves.auc.value:.3f}"
-    return curve_plots.roc([_line("model", shown.roc(), known)])
+def _decisions(binary: Mapping[str, BinaryPerformance]) -> list[PlotLine]:
+    traced = {name: one.decision_curve() for name, one in binary.items()}
+    lines = [
+        PlotLine(name, one.threshold, one.net_benefit.value, one.net_benefit.low, one.net_benefit.high)
+        for name, one in traced.items()
+    ]
+    every = next(iter(traced.values()))
+    return [*lines, PlotLine("everybody positive", every.threshold, every.treat_all.value)]
 
 
-def _pr(curves: Curves, shown: Curves) -> Picture:
-    rate = curves.positive_rate.value
-    return curve_plots.pr([_line("model", shown.pr(), "")], None if np.isnan(rate) else rate)
-
-
-def _line(label: str, traced: Curve, text: str) -> PlotLine:
+def _line(label: str, traced: PerformanceCurve, text: str = "") -> PlotLine:
     known = ~(np.isnan(traced.x.value) | np.isnan(traced.y.value))
     y = traced.y
     return PlotLine(label, traced.x.value[known], y.value[known], y.low[known], y.high[known], text)
 
 
-def _diagram(curves: Curves, shown: Curves) -> Diagram:
-    bins = curves.reliability() if shown is curves else reliability(curves.table, _union_edges(shown.table))
-    below_noise = bins.below_noise > 0
-    return Diagram(
-        label="score",
-        edges=bins.edges,
-        confidence=np.where(below_noise, np.nan, bins.score),
-        observed=bins.rate.value,
-        low=np.where(below_noise, np.nan, bins.rate.low),
-        high=np.where(below_noise, np.nan, bins.rate.high),
-        count=bins.records,
-        ece_text="" if np.isnan(curves.ece().value) else f"ECE {curves.ece().value:.4f}",
-        noisy=not curves.table.exact,
+def evaluation_page(
+    found: Measurement, spent: Spending, facts: Mapping[str, Any], summary: Sequence[str], **more: Any
+) -> Page:
+    """The page of an evaluation; `facts` is its result as plain data."""
+    return Page(
+        title=f"Evaluation of a {'binary ' if isinstance(found, BinaryPerformance) else ''}classifier",
+        summary=(_headline(found), *summary),
+        privacy=(spent.statement,),
+        private=spent.epsilon is not None,
+        simulation=spent.simulation,
+        records=facts["records"],
+        clients=facts["sites"],
+        before=diagram("score", found, facts.get("min_count")),
+        sites=_sites(facts["per_site"]),
+        site_metric=ECE.title,
+        warnings=tuple(facts["warnings"]),
+        **more,
     )
 
 
-def _union_edges(table: ScoreTable, bins: int = BINS) -> Floats:
-    """Edges of bins of about equal width that are unions of a table's cells.
+def class_rows(found: Measurement, min_count: int | None) -> list[dict[str, Any]]:
+    """The table by class as plain data, as it may be published; empty with two classes."""
+    shown = found.published(min_count or 1)
+    return [row.to_json() for row in shown.classes] if isinstance(shown, ClassPerformance) else []
 
-    Bins with edges of their own would be a second table of the same records, and the difference of two tables shows
-    the few records between an edge of the one and an edge of the other.
-    """
-    bin_of = bin_index_unchecked(table.middle, bins)
-    return np.append(table.edges[:-1][np.diff(bin_of, prepend=-1) > 0], 1.0)
+
+def class_table(rows: Sequence[Mapping[str, Any]]) -> tuple[PageTable, ...]:
+    """The table by class for a page."""
+    names = [name for name in ("precision", "recall", "f1", "auc") if any(row.get(name) for row in rows)]
+    told = tuple((f"class {row['label']}", tuple(_stated(row.get(name)) for name in names)) for row in rows)
+    caption = "Each class against the others; under each value stands its interval."
+    return (PageTable("By class", ("class", *names), told, caption),) if rows else ()
+
+
+def _stated(value: Mapping[str, float | None] | None) -> Measured | None:
+    found = _measured(value)
+    return None if found is None or np.isnan(found.value) else found
+
+
+def _headline(found: Measurement) -> str:
+    known = documents.metrics(found) or {}
+    titles = {metric.name: metric.title for metric in METRICS}
+    said = [
+        f"{titles[name]} {value['value']:.4f} ({value['low']:.4f} to {value['high']:.4f})"
+        for name in ("auc", "accuracy", "ece")
+        if (value := known.get(name)) is not None
+    ]
+    return f"{', '.join(said)}." if said else "Too little can be told from these records: see the warnings."
 
 
 def _sites(rows: Sequence[Mapping[str, Any]] | None) -> tuple[SiteRow, ...]:

@@ -53,13 +53,18 @@ class State:
     """What one command, with its settings and files, keeps between runs; without a folder it keeps nothing."""
 
     folder: Path | None
-    secret: int  # decides chance that must repeat itself when a run is resumed, such as who is held out
+    secret: int  # names the run; without a folder, it decides who is held out too
     name: str = ""  # of the workflow with its settings and data
     split_seed: int | None = None  # decides who is held out instead of the secret
+    split_key: int | None = None  # decides it for all commands that share a state directory
 
     def derived(self, purpose: str) -> bytes:
-        """A key of its own for each purpose, from one secret or from the seed of splits."""
-        chance = self.secret if self.split_seed is None else self.split_seed
+        """A key of its own for each purpose, from the seed of splits or from the key of the state directory.
+
+        Neither depends on the command's settings or on the names of files: methods are measured on the same records,
+        and a renamed file changes no figure.
+        """
+        chance = next(one for one in (self.split_seed, self.split_key, self.secret) if one is not None)
         return sha256(f"{chance}/{purpose}".encode()).digest()
 
     def split(self, federation: Federation, share: float) -> tuple[Federation, Federation]:
@@ -81,7 +86,8 @@ def _kept(folder: Path, simulate: int | None, split_seed: int | None) -> Iterato
         _private(folder)
         with files.locked(folder / "lock", _BUSY):
             secret = _secret(folder / "secret") if simulate is None else simulate
-            yield State(folder, secret, folder.name, split_seed)
+            key = _split_key(folder.parent) if simulate is None else None
+            yield State(folder, secret, folder.name, split_seed, key)
     except OSError as error:
         raise InputError(
             f"Expected to write the state directory {folder}, found: {error.strerror or error}. Name one with --state."
@@ -109,6 +115,12 @@ def _secret(path: Path) -> int:
         return int(path.read_text(encoding="ascii"), 16)
     except ValueError as error:
         raise TranscriptError(f"Expected a number in {path}, found it damaged.") from error
+
+
+def _split_key(folder: Path) -> int:
+    """The key of all splits of a state directory; drawn once, whichever command is the first."""
+    with files.locked(folder / "split-key.lock"):
+        return _secret(folder / "split-key")
 
 
 class Notices(ABC):
@@ -253,7 +265,7 @@ class WorkflowSession:
             self.notices.warn(SIMULATED)
         name = ""
         if self.state is not None or self.ledger is not None:
-            seeds = [self.simulate, self.split_seed]
+            seeds = [self.simulate, self.split_seed, "split-key"]  # a run from before the key held out other records
             known = [workflow, dict(settings), seeds, [one.fingerprint() for one in data]]
             name = sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:32]
         if self.state is None:
@@ -277,8 +289,9 @@ class Options(TypedDict, total=False):
     sites
         All sites that the column `site` may name, which are public; those that occur if left out.
     split_seed
-        Decides which records are held out, and which record of a unit is kept; drawn at random if left out. It may be
-        public: the noise of a release never depends on it.
+        Decides which records are held out, and which record of a unit is kept. It may be public: the noise of a release
+        never depends on it. If left out, a key in the `state` directory decides who is held out, the same for all
+        commands and whatever files are called; without `state` it is drawn at random.
     simulate
         Seed of simulated noise, for trials: "simulation: not private". Without it, the result is a release. Splits
         follow from it too, unless `split_seed` is stated.

@@ -1,0 +1,238 @@
+"""Calibration of a binary classifier from its table of scores: binned, debiased, smooth, and along a fitted curve.
+
+Absolute gaps have no bias-free estimate. Values are plug-in values less the bias of privacy noise, and intervals are
+those of `absolute_sum_interval`, which know that a plug-in sum of absolute values is too large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, final
+
+import numpy as np
+
+from fedcalib.estimation.noise_aware import absolute_sum_interval, debiased_absolute
+from fedcalib.estimation.score_rates import Bins, Estimates
+from fedcalib.estimation.score_sheet import LogisticFit, ScoreSheet, logistic, mean_score, within
+from fedcalib.estimation.score_table import NEGATIVE, POSITIVE
+from fedcalib.metrics.binning import bin_edges, bin_index_unchecked
+from fedcalib.metrics.calibration_line import spline_basis, spline_knots
+from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
+from fedcalib.metrics.smooth_ece import smooth_ece_of_residuals, smoothing
+from fedcalib.numeric import sigmoid
+from fedcalib.types import Floats
+
+Z: Final = normal_quantile(0.95)
+_GRID: Final = 256  # cells of the score on which residuals are smoothed
+_LEFT: Final = 0.5  # of the noise variance, after the projection onto nonnegative counts
+_DRAWS: Final = 200
+_TERMS: Final = 32  # of a sum of absolute values whose interval is computed
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """Sums of score minus label by bin of equal width, with the covariance of their noise and their sampling variance.
+
+    A cell belongs to the bin of its own score: a cell that is wider than a bin is not divided, since the labels inside
+    it are known together only.
+    """
+
+    sheet: ScoreSheet
+    bins: int
+
+    @cached_property
+    def member(self) -> Floats:
+        """Which cells belong to each bin, shape (bins, cells)."""
+        place = bin_index_unchecked(self.sheet.score, self.bins)
+        return np.asarray(place == np.arange(self.bins)[:, None], dtype=np.float64)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Weights of the counts, shape (bins, 2, cells)."""
+        score = mean_score(self.sheet)
+        return np.stack([self.member * score, self.member * (score - 1)], axis=1)
+
+    @cached_property
+    def gap(self) -> Floats:
+        return self._sums(self.weights, self.sheet.table.counts)
+
+    @cached_property
+    def noise(self) -> Floats:
+        return self.sheet.table.covariance(self.weights)
+
+    @cached_property
+    def sampling(self) -> Floats:
+        squares = self._sums(np.square(self.weights), self.sheet.counts)
+        return np.maximum(squares - self.gap**2 / self.sheet.records, 0.0)
+
+    @cached_property
+    def counts(self) -> Floats:
+        """Nonnegative counts by label and bin, shape (2, bins)."""
+        return self.sheet.counts @ self.member.T
+
+    def error(self) -> Measured:
+        """Mean absolute gap, of the nonnegative counts, with its interval, from the noisy ones."""
+        nearest = self._sums(self.weights, self.sheet.counts)
+        return gap_error(nearest, self.gap, self.noise, self.sampling, self.sheet.records)
+
+    def _sums(self, weights: Floats, counts: Floats) -> Floats:
+        return np.asarray(weights.reshape(len(weights), -1) @ counts.reshape(-1))
+
+
+def gap_error(nearest: Floats, gap: Floats, noise: Floats, sampling: Floats, records: float) -> Measured:
+    """Mean absolute gap with its interval; `noise` is a covariance, (k, k), and `sampling` variances, (k,).
+
+    The value is that of the nonnegative counts. Where cells are empty these hold about half of the noise, whose bias
+    is subtracted; that of sampling is not, so that without noise the value is the plug-in error.
+    """
+    debiased = debiased_absolute(nearest, _LEFT * np.diag(noise))
+    bounds = absolute_sum_interval(gap, noise + np.diag(sampling))
+    return _absolute(float(debiased.sum()) / records, bounds, records)
+
+
+def _absolute(value: float, bounds: Interval, records: float) -> Measured:
+    return within(value, bounds.low / records, bounds.high / records, 0.0, 1.0)
+
+
+def debiased_error(gap: Floats, noise: Floats, sampling: Floats, count: Floats, records: float) -> Measured:
+    """Root of the mean squared gap of rates, without the bias of sampling and noise, with its interval."""
+    some = count > np.sqrt(np.maximum(noise, 0.0)) + 0.5
+    gap, variance, count = gap[some], (noise + sampling)[some], count[some]
+    square = float(((gap**2 - variance) / count).sum()) / records
+    spread = float(((4 * gap**2 * variance + 2 * variance**2) / count**2).sum()) ** 0.5 / records
+    found = within(square, square - Z * spread, square + Z * spread, 0.0, 1.0)
+    return Measured(found.value**0.5, found.low**0.5, found.high**0.5)
+
+
+def smooth_error(sheet: ScoreSheet) -> Measured:
+    """Smooth calibration error; its interval is that of the residuals smoothed at the bandwidth that was found."""
+    score = mean_score(sheet)
+    weights = np.stack([score, score - 1])  # (2, cells)
+    onto = _onto_grid(sheet.score, _GRID)  # (grid, cells)
+    residuals = onto @ (weights * sheet.table.counts).sum(axis=0)
+    value = smooth_ece_of_residuals(residuals, sheet.records)
+    kernel = smoothing(_GRID, max(value, 1.0 / _GRID)) @ onto
+    blocks = kernel.reshape(_TERMS, -1, kernel.shape[1]).sum(axis=1)  # (terms, cells)
+    linear = blocks[:, None, :] * weights
+    flat = linear.reshape(_TERMS, -1)
+    terms = flat @ sheet.table.counts.reshape(-1)
+    covariance = sheet.table.covariance(linear) + (flat * sheet.counts.reshape(-1)) @ flat.T
+    return _absolute(value, absolute_sum_interval(terms, covariance), sheet.records)
+
+
+def _onto_grid(score: Floats, grid: int) -> Floats:
+    """Divides each cell between the two nearest places of a grid over [0, 1], shape (grid, cells)."""
+    position = score * grid - 0.5
+    left = np.floor(position)
+    below, above = (np.clip(left + k, 0, grid - 1).astype(np.int64) for k in (0, 1))
+    onto, cells = np.zeros((grid, len(score))), np.arange(len(score))
+    np.add.at(onto, (below, cells), 1 - (position - left))
+    np.add.at(onto, (above, cells), position - left)
+    return onto
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SmoothCurve:
+    """The observed rate as a smooth function of the score: a logistic regression on a spline of the log-odds."""
+
+    sheet: ScoreSheet
+    fit: LogisticFit
+    knots: Floats
+
+    @classmethod
+    def of(cls, sheet: ScoreSheet) -> SmoothCurve | None:
+        """The fitted curve, or None where the counts do not determine it."""
+        knots = spline_knots(sheet.odds, sheet.counts.sum(axis=0), 4 if sheet.table.exact else 3)
+        features = spline_basis(sheet.odds, knots)
+        start = np.zeros(features.shape[1])
+        start[1] = 1.0
+        fit = logistic(sheet, features, start)
+        return None if fit is None else cls(sheet, fit, knots)
+
+    def at(self, odds: Floats) -> tuple[Floats, Floats]:
+        """The rate at some log-odds, and its derivative with respect to the weights, (n,) and (n, k)."""
+        features = spline_basis(odds, self.knots)
+        rate = sigmoid(features @ self.fit.weights)
+        return rate, (rate * (1 - rate))[:, None] * features
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """Covariance of the weights, from sampling and noise."""
+        own = self.fit.influence
+        flat = own.reshape(len(own), -1)
+        found = (flat * self.sheet.counts.reshape(-1)) @ flat.T + self.sheet.table.covariance(own)
+        return np.asarray((found + found.T) / 2)
+
+    def band(self, scores: Floats, odds: Floats) -> Estimates:
+        """The rate at some scores with pointwise intervals, which stay inside (0, 1)."""
+        features = spline_basis(odds, self.knots)
+        line = features @ self.fit.weights
+        half = Z * np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", features, self.covariance, features), 0.0))
+        return Estimates(sigmoid(line), sigmoid(line - half), sigmoid(line + half))
+
+    @cached_property
+    def _distance(self) -> tuple[Floats, Floats, Floats]:
+        """Rate minus score by cell, its derivative, and the weight of the cell."""
+        rate, slope = self.at(self.sheet.odds)
+        weight = self.sheet.counts.sum(axis=0)
+        return rate - self.sheet.score, slope, weight / max(float(weight.sum()), 1e-300)
+
+    @cached_property
+    def _calibrated(self) -> bool:
+        """Whether the diagonal is a plausible curve."""
+        from scipy.special import chdtri
+
+        away = self.fit.weights.copy()
+        away[1] -= 1.0
+        return float(away @ np.linalg.pinv(self.covariance) @ away) < float(chdtri(len(away), 0.05))
+
+    @cached_property
+    def _draws(self) -> Floats:
+        """Absolute distances by cell for curves that are as plausible as the fitted one, shape (draws, cells)."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        half = np.random.default_rng(0).standard_normal((_DRAWS // 2, len(values)))  # the same for every table
+        moves = np.concatenate([half, -half]) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+        features = spline_basis(self.sheet.odds, self.knots)
+        return np.abs(sigmoid((self.fit.weights + moves) @ features.T) - self.sheet.score)
+
+    def _measured(self, value: float, draws: Floats) -> Measured:
+        """A figure of absolute distances; draws around the fitted curve are too large by about as much as the fit."""
+        low, high = np.quantile(draws, [0.025, 0.975])
+        bias = max(float(draws.mean()) - value, 0.0)
+        return within(value, 0.0 if self._calibrated else float(low) - 2 * bias, float(high) - bias, 0.0, 1.0)
+
+    def ici(self) -> Measured:
+        """Mean absolute distance of the curve from the diagonal: the integrated calibration index."""
+        distance, _, weight = self._distance
+        return self._measured(float(weight @ np.abs(distance)), self._draws @ weight)
+
+    def quantile(self, fraction: float) -> Measured:
+        """A quantile over records of the absolute distance: E50 and E90."""
+        distance, _, weight = self._distance
+        draws = np.array([_weighted_quantile(draw, weight, fraction) for draw in self._draws])
+        return self._measured(_weighted_quantile(np.abs(distance), weight, fraction), draws)
+
+
+def _weighted_quantile(values: Floats, weight: Floats, fraction: float) -> float:
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weight[order])
+    return float(values[order][min(int(np.searchsorted(reached, fraction)), len(values) - 1)])
+
+
+def reliability(sheet: ScoreSheet, bins: int) -> Bins:
+    """Reliability diagram over bins of equal width; a mean score lies inside its bin, and a rate in [0, 1]."""
+    gaps, edges = Gaps(sheet, bins), bin_edges(bins)
+    ones = gaps.member
+    both = np.stack([ones, ones], axis=1)
+    part = np.zeros_like(both)
+    part[:, POSITIVE] = ones
+    found = sheet.ratios(part, both)
+    rates = [found.rate(index) for index in range(bins)]
+    rate = Estimates(*(np.array([getattr(one, name) for one in rates]) for name in ("value", "low", "high")))
+    records = gaps.counts[NEGATIVE] + gaps.counts[POSITIVE]
+    sums = sheet.counts.sum(axis=0) @ (ones * sheet.score).T
+    mean = np.divide(sums, records, out=np.full(bins, np.nan), where=records > 0)
+    return Bins(edges, records, np.clip(mean, edges[:-1], edges[1:]), rate, np.isnan(rate.value).astype(np.float64))

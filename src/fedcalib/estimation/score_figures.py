@@ -1,0 +1,306 @@
+"""All figures of a binary classifier by name, with their intervals, from one table of scores.
+
+Where sums are exact, `ScoreTotals` replaces what cells can only approximate. A figure whose interval is wider than half
+of what is possible is not measured; the reason says how many records or how much epsilon it would take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Final, final
+
+import numpy as np
+
+from fedcalib.estimation import score_sheet as sheets
+from fedcalib.estimation.calibration_figures import Gaps, SmoothCurve, debiased_error, gap_error, smooth_error
+from fedcalib.estimation.score_sheet import Decisions, Estimate, Ratios, ScoreSheet
+from fedcalib.estimation.score_table import NEGATIVE, POSITIVE
+from fedcalib.metrics.intervals import Measured
+from fedcalib.types import Floats
+
+_SPANS: Final = {
+    "youden": 2.0,
+    "slope": 4.0,
+    "intercept": 8.0,
+    "calibration_in_the_large": 4.0,
+    "observed_expected": 4.0,
+    "nll": 2.0,
+    "scaled_brier": 2.0,
+}  # of figures that are not between 0 and 1: from worthless to perfect, about
+_BEYOND: Final = frozenset({"nll", "slope", "intercept", "e50", "e90"})  # figures that need every single log-odds
+_OUTSIDE: Final = (
+    "not measurable with this table: many scores lie beyond odds of 1 to {odds}, where it has one cell; state a larger "
+    "public number of records for a wider one"
+)
+UNKNOWN: Final = Measured(float("nan"), 0.0, 1.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ScoreTotals:
+    """Exact sums over records: see `queries.scores.ScoreSums`."""
+
+    means: Floats  # (3,): log loss, squared error, score
+    squares: Floats  # (4,): their squares, and score x label
+    decisions: Floats  # (3,): right, true positives and false positives at the threshold
+    bins: Floats  # (2, bins)
+    confidence: Floats  # (bins,)
+
+    @property
+    def records(self) -> float:
+        return float(self.bins.sum())
+
+    @property
+    def positives(self) -> float:
+        return float(self.bins[POSITIVE].sum())
+
+    def mean(self, index: int) -> Estimate:
+        """The mean of one of the three, with its sampling variance."""
+        value = float(self.means[index]) / self.records
+        variance = max(float(self.squares[index]) / self.records - value**2, 0.0) / max(self.records - 1, 1.0)
+        return Estimate(value, variance, 0.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BinaryFigures:
+    """Every figure of a sheet at one threshold; exact where there are exact sums."""
+
+    sheet: ScoreSheet
+    threshold: float
+    bins: int
+    totals: ScoreTotals | None = None
+    epsilon: float | None = None
+
+    @cached_property
+    def all(self) -> dict[str, Measured]:
+        """The figures by name; NaN where the counts do not determine one."""
+        negative, positive, records = self.sheet.known.tolist()
+        known = records and (self.totals is None or self.totals.records > 0)
+        both = known and negative and positive
+        found = {name: make(self) if both else UNKNOWN for name, make in _OF_BOTH.items()}
+        found |= {name: make(self) if known else UNKNOWN for name, make in _OF_RECORDS.items()}
+        return found | self.decisions(self.threshold)
+
+    def decisions(self, threshold: float) -> dict[str, Measured]:
+        """What calling records with at least this score positive leads to."""
+        if not self.sheet.known[2]:
+            return dict.fromkeys(DECISIONS, UNKNOWN)
+        if self.totals is not None and threshold == self.threshold:
+            return _exact_decisions(self.totals, threshold)
+        at = Decisions(self.sheet, np.array([threshold]))
+        rates = {name: getattr(at, name)().rate() for name in _RATES}
+        youden = at.youden(0).normal(-1.0, 1.0) if self.sheet.known.all() else UNKNOWN
+        benefit = at.net_benefit(0).normal(high=1.0)
+        return _ordered(rates, youden, benefit)
+
+    @cached_property
+    def gaps(self) -> Gaps:
+        return Gaps(self.sheet, self.bins)
+
+    @cached_property
+    def curve(self) -> SmoothCurve | None:
+        return SmoothCurve.of(self.sheet)
+
+    @cached_property
+    def _line(self) -> sheets.LogisticFit | None:
+        return sheets.calibration_line(self.sheet)
+
+    def auc(self) -> Measured:
+        figure = sheets.area(self.sheet)
+        found = self.sheet.estimate(figure)
+        extra = sheets.second_order_area(self.sheet, figure.value)
+        return Estimate(found.value, found.sampling, found.noise + extra, found.reading).normal(0.0, 1.0)
+
+    def average_precision(self) -> Measured:
+        return self.sheet.estimate(sheets.average_precision(self.sheet)).normal(0.0, 1.0)
+
+    def accuracy(self) -> Measured:
+        if self.totals is not None:
+            return _rate(float(self.totals.decisions[0]), self.totals.records)
+        return Decisions(self.sheet, np.array([0.5])).accuracy().rate()
+
+    def nll(self) -> Measured:
+        found = self.sheet.estimate(sheets.log_loss(self.sheet)) if self.totals is None else self.totals.mean(0)
+        return found.positive()
+
+    def brier(self) -> Measured:
+        found = self.sheet.estimate(sheets.brier(self.sheet)) if self.totals is None else self.totals.mean(1)
+        return found.positive(1.0)
+
+    def scaled_brier(self) -> Measured:
+        found = self.sheet.estimate(sheets.scaled_brier(self.sheet))
+        if self.totals is not None:
+            rate = self.totals.positives / self.totals.records
+            value = 1 - self.totals.mean(1).value / (rate * (1 - rate))
+            found = Estimate(value, found.sampling, 0.0)
+        return found.normal(high=1.0)
+
+    def prevalence(self) -> Measured:
+        if self.totals is not None:
+            return _rate(self.totals.positives, self.totals.records)
+        weights = sheets.labels(self.sheet.table.cells)[None]
+        return self.sheet.ratios(weights, np.ones_like(weights)).rate()
+
+    def observed_expected(self) -> Measured:
+        found = self.sheet.estimate(sheets.observed_expected(self.sheet))
+        if self.totals is not None:
+            found = Estimate(self.totals.positives / float(self.totals.means[2]), found.sampling, 0.0)
+        return found.positive()
+
+    def slope(self) -> Measured:
+        return UNKNOWN if self._line is None else sheets.solved(self.sheet, self._line.weight(1)).normal()
+
+    def intercept(self) -> Measured:
+        return UNKNOWN if self._line is None else sheets.solved(self.sheet, self._line.weight(0)).normal()
+
+    def calibration_in_the_large(self) -> Measured:
+        fit = sheets.in_the_large(self.sheet)
+        return UNKNOWN if fit is None else sheets.solved(self.sheet, fit.weight(0)).normal()
+
+    def ece(self) -> Measured:
+        if self.totals is None:
+            return self.gaps.error()
+        gap = self.totals.confidence - self.totals.bins[POSITIVE]
+        return gap_error(gap, gap, np.zeros((self.bins, self.bins)), self.gaps.sampling, self.totals.records)
+
+    def debiased_ece(self) -> Measured:
+        if self.totals is None:
+            noise = np.diag(self.gaps.noise)
+            count = self.gaps.counts.sum(axis=0)
+            return debiased_error(self.gaps.gap, noise, self.gaps.sampling, count, self.sheet.records)
+        negative, positive = self.totals.bins
+        count = negative + positive
+        gap = self.totals.confidence - positive
+        spread = np.divide(positive * negative, count - 1, out=np.zeros_like(count), where=count > 1)
+        single = count > 1
+        noise = np.zeros(int(single.sum()))
+        return debiased_error(gap[single], noise, spread[single], count[single], self.totals.records)
+
+    def smooth_ece(self) -> Measured:
+        return smooth_error(self.sheet)
+
+    def ici(self) -> Measured:
+        return UNKNOWN if self.curve is None else self.curve.ici()
+
+    def e50(self) -> Measured:
+        return UNKNOWN if self.curve is None else self.curve.quantile(0.5)
+
+    def e90(self) -> Measured:
+        return UNKNOWN if self.curve is None else self.curve.quantile(0.9)
+
+    def reason(self, name: str) -> str:
+        """Why a figure is not stated; empty where it is."""
+        found, half = self.all[name], _SPANS.get(name, 1.0) / 2
+        width = found.high - found.low
+        known = isfinite(found.value) and isfinite(width)
+        if known and name in _BEYOND and (self.totals is None or name != "nll") and self.sheet.open_ends.any():
+            return _OUTSIDE.format(odds=f"{np.exp(float(np.abs(self.sheet.odds).max())):,.0f}")
+        if known and width <= half:
+            return ""
+        if self.sheet.table.exact:
+            return "" if known else _undefined(self.sheet)
+        return self._needs(max(width / half, 1.2) if known else self._short())
+
+    def _short(self) -> float:
+        """How many times more records would lift all totals above their noise."""
+        totals = np.append(self.sheet.table.totals, self.sheet.records)
+        noise = self.sheet.table.total_deviations
+        return float(np.clip((4 * noise / np.maximum(totals, noise / 2)).max(), 1.5, 1e6))
+
+    def _needs(self, factor: float) -> str:
+        floor = max(self.sheet.records, float(self.sheet.table.total_deviations[2]))
+        records = f"about {_rounded(floor * factor)} records"
+        other = "" if self.epsilon is None else f" or epsilon {_rounded(self.epsilon * factor)}"
+        return f"not measurable at this epsilon: needs {records}{other}"
+
+
+def _rounded(number: float) -> str:
+    return f"{float(f'{number:.2g}'):,g}" if number < 1e6 else f"{number:.1e}"
+
+
+def _undefined(sheet: ScoreSheet) -> str:
+    if sheet.records <= 0.5:
+        return "undefined: there are no records"
+    if not sheet.known[:2].all():
+        return f"undefined: there are no {'positives' if sheet.known[NEGATIVE] else 'negatives'}"
+    return "undefined: the records do not determine it"
+
+
+def _rate(part: float, whole: float) -> Measured:
+    one = np.ones(1)
+    return Ratios(one * part / max(whole, 1e-300), one * whole, 0 * one, 0 * one).rate() if whole > 0 else UNKNOWN
+
+
+def _f1(hit: float, false: float, missed: float) -> Measured:
+    """F1 with the interval of a proportion of as many records as have the same sampling variance."""
+    whole = 2 * hit + false + missed
+    if whole <= 0:
+        return UNKNOWN
+    value, one = 2 * hit / whole, np.ones(1)
+    variance = (hit * (2 - 2 * value) ** 2 + (false + missed) * value**2) / whole**2
+    records = value * (1 - value) / variance if 0 < value < 1 else whole / 2
+    return Ratios(one * value, one * records, 0 * one, 0 * one).rate()
+
+
+_RATES: Final = ("sensitivity", "specificity", "ppv", "npv", "f1", "alert_rate", "accuracy")
+DECISIONS: Final = (
+    *("sensitivity", "specificity", "ppv", "npv", "f1", "balanced_accuracy", "youden", "net_benefit", "alert_rate"),
+)
+
+
+def _ordered(rates: Mapping[str, Measured], youden: Measured, benefit: Measured) -> dict[str, Measured]:
+    halved = Measured((youden.value + 1) / 2, (youden.low + 1) / 2, (youden.high + 1) / 2)
+    balanced = UNKNOWN if youden is UNKNOWN else halved
+    found = {**rates, "balanced_accuracy": balanced, "youden": youden, "net_benefit": benefit}
+    return {name: found[name] for name in (*DECISIONS, "accuracy") if name in found}
+
+
+def _exact_decisions(totals: ScoreTotals, threshold: float) -> dict[str, Measured]:
+    """The same from exact counts at the threshold."""
+    n, P = totals.records, totals.positives
+    N, hit, false = n - P, float(totals.decisions[1]), float(totals.decisions[2])
+    rates = {
+        "sensitivity": _rate(hit, P),
+        "specificity": _rate(N - false, N),
+        "ppv": _rate(hit, hit + false),
+        "npv": _rate(N - false, n - hit - false),
+        "f1": _f1(hit, false, P - hit),
+        "alert_rate": _rate(hit + false, n),
+    }
+    parts = [(hit, P), (N - false, N)]
+    smooth = [(part + 2) / (whole + 4) for part, whole in parts]
+    both = P > 0 and N > 0
+    variance = sum(rate * (1 - rate) / max(whole, 1.0) for rate, (_, whole) in zip(smooth, parts, strict=True))
+    youden = Estimate(hit / P + (N - false) / N - 1, variance, 0.0).normal(-1.0, 1.0) if both else UNKNOWN
+    odds = threshold / (1 - threshold) if threshold < 1 else 0.0
+    value = (hit - odds * false) / n
+    squares = (hit + odds**2 * false) / n
+    return _ordered(rates, youden, Estimate(value, max(squares - value**2, 0.0) / n, 0.0).normal(high=1.0))
+
+
+_Make = Callable[[BinaryFigures], Measured]
+_OF_BOTH: Final[Mapping[str, _Make]] = {
+    "auc": BinaryFigures.auc,
+    "average_precision": BinaryFigures.average_precision,
+    "calibration_in_the_large": BinaryFigures.calibration_in_the_large,
+    "slope": BinaryFigures.slope,
+    "intercept": BinaryFigures.intercept,
+    "observed_expected": BinaryFigures.observed_expected,
+    "ici": BinaryFigures.ici,
+    "e50": BinaryFigures.e50,
+    "e90": BinaryFigures.e90,
+    "scaled_brier": BinaryFigures.scaled_brier,
+}
+_OF_RECORDS: Final[Mapping[str, _Make]] = {
+    "accuracy": BinaryFigures.accuracy,
+    "ece": BinaryFigures.ece,
+    "debiased_ece": BinaryFigures.debiased_ece,
+    "smooth_ece": BinaryFigures.smooth_ece,
+    "nll": BinaryFigures.nll,
+    "brier": BinaryFigures.brier,
+    "prevalence": BinaryFigures.prevalence,
+}

@@ -1,0 +1,485 @@
+"""Figures of a binary classifier as functions of one table of counts by label and cell of the score.
+
+A figure is a `Functional`: its value at nonnegative counts and its influence, the change per record added to each cell.
+From these two follow the estimate and its variance. The estimate is one step from the nonnegative counts nearest to the
+noisy ones: value + influence x (noisy - nonnegative), which is unbiased to first order although no count is negative
+where the value is computed. Its variance is that of sampling, the sum of counts x influence^2, plus that of the noise.
+
+Cells have a width. Losses are corrected for it as Sheppard corrects moments of grouped data, f - f'' h^2 / 24, and the
+AUC by counting pairs in neighbouring cells 1/12 more or less; both assume a smooth density of the log-odds, and neither
+is done where every cell is known to hold one distinct score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, final
+
+import numpy as np
+
+from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
+from fedcalib.metrics.intervals import Measured, critical, normal_quantile
+from fedcalib.numeric import log_odds, sigmoid
+from fedcalib.types import Bools, Floats
+
+LEVEL: Final = 0.95
+Z: Final = normal_quantile(LEVEL)
+_MAX_STEPS: Final = 60
+_INFORMATION_Z: Final = 4.0  # standard deviations by which the information of a regression exceeds its noise
+_TOLERANCE: Final = 1e-10
+_TINY: Final = 1e-300
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Functional:
+    """A figure at nonnegative counts, and its change per record added to each cell."""
+
+    value: float
+    influence: Floats  # (2, cells)
+    reading: float = 0.0  # how far the value may be off because cells have a width
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with the variances of sampling and of noise, and a bound on the error of reading cells."""
+
+    value: float
+    sampling: float
+    noise: float
+    reading: float = 0.0
+
+    @property
+    def deviation(self) -> float:
+        return float(np.sqrt(max(self.sampling + self.noise, 0.0)))
+
+    def normal(self, low: float = -np.inf, high: float = np.inf) -> Measured:
+        """The value with a normal interval, both within the possible range."""
+        half = self._half(self.deviation)
+        return within(self.value, self.value - half, self.value + half, low, high)
+
+    def positive(self, high: float = np.inf) -> Measured:
+        """The value with an interval for a mean whose sampling variance grows with it, such as a loss of rare events.
+
+        The ends are the means m with (m - value)^2 = z^2 (sampling m / value + noise).
+        """
+        if self.value <= self.deviation:
+            return self.normal(0.0, high)
+        slope = Z * Z * self.sampling / self.value / 2
+        half = self._half(float(np.sqrt(self.sampling + self.noise + (slope / Z) ** 2)))
+        return within(self.value, self.value + slope - half, self.value + slope + half, 0.0, high)
+
+    def _half(self, deviation: float) -> float:
+        return critical(2 * self.reading / max(deviation, _TINY), LEVEL) * deviation + self.reading
+
+
+def within(value: float, low: float, high: float, least: float, most: float) -> Measured:
+    """A figure and its interval within the possible range; an interval that the range cuts keeps a width.
+
+    Where the lower end is cut, the upper one is at least the upper quantile of a normal distribution that is known to
+    lie in the range, and the other way round: an estimate far outside still has an interval inside.
+    """
+    from scipy.special import ndtr, ndtri
+
+    deviation = max((high - low) / (2 * Z), _TINY)
+    centre, tail = (low + high) / 2, (1 - LEVEL) / 2
+    if low < least:
+        beyond = float(ndtr((least - centre) / deviation))
+        high = max(high, centre + deviation * float(ndtri(min(beyond + (1 - beyond) * (1 - tail), 1 - 1e-12))))
+    if high > most:
+        inside = float(ndtr((most - centre) / deviation))
+        low = min(low, centre + deviation * float(ndtri(max(inside * tail, 1e-12))))
+    middle = float(np.clip(value, least, most))
+    low, high = float(np.clip(low, least, most)), float(np.clip(high, least, most))
+    return Measured(middle, min(low, middle), max(high, middle))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Ratios:
+    """Ratios of weighted sums of the counts, such as rates at several thresholds, shape (k,)."""
+
+    value: Floats  # NaN where the divisor does not stand out from its noise
+    records: Floats  # the divisor: for a proportion, its records; otherwise as many as have the same variance
+    noise: Floats  # variance
+    reading: Floats
+
+    def rate(self, index: int = 0) -> Measured:
+        """A proportion with Wilson's interval, which noise widens.
+
+        The ends are the rates m with (m - value)^2 = z^2 (m (1 - m) / records + noise): the variance of sampling
+        vanishes towards 0 and 1, that of noise does not.
+        """
+        value, records = float(self.value[index]), float(self.records[index])
+        if np.isnan(value):
+            return Measured(value, 0.0, 1.0)
+        noise, bound, z2 = float(self.noise[index]), float(self.reading[index]), Z * Z / records
+        middle, width = value + z2 / 2, z2 * value - z2 * value**2 + Z * Z * noise * (1 + z2) + z2**2 / 4
+        half = np.sqrt(max(width, Z * Z * noise, 1e-18))
+        return within(value, (middle - half) / (1 + z2) - bound, (middle + half) / (1 + z2) + bound, 0.0, 1.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ScoreSheet:
+    """A table of counts with the log-odds that each cell stands for."""
+
+    table: ScoreTable
+    odds: Floats  # (cells,)
+    tied: bool = False  # whether each cell holds one distinct score
+
+    @cached_property
+    def counts(self) -> Floats:
+        """Nonnegative counts with the totals of the noisy ones, shape (2, cells)."""
+        return self.table.nonnegative
+
+    @cached_property
+    def score(self) -> Floats:
+        """The probability that each cell stands for, shape (cells,)."""
+        return sigmoid(self.odds)
+
+    @property
+    def records(self) -> float:
+        return float(self.table.totals.sum())
+
+    @cached_property
+    def edges(self) -> Floats:
+        """Log-odds between the cells; the outer cells are taken to be as wide on either side, shape (cells + 1,)."""
+        inner = log_odds(self.table.edges[1:-1], _TINY)
+        if not len(inner):
+            return np.array([self.odds[0] - 1, self.odds[0] + 1])
+        return np.concatenate([[2 * self.odds[0] - inner[0]], inner, [2 * self.odds[-1] - inner[-1]]])
+
+    @cached_property
+    def widths(self) -> Floats:
+        """The width of each cell in log-odds; 0 of open cells, and where scores are tied, shape (cells,)."""
+        if self.tied or len(self.odds) < 3:
+            return np.zeros_like(self.odds)
+        widths: Floats = np.gradient(self.odds)
+        widths[0] = widths[-1] = 0.0
+        return widths
+
+    @cached_property
+    def open_ends(self) -> Floats:
+        """1 where many scores lie beyond the lowest or the highest cell, which is open, otherwise 0, shape (2,).
+
+        A density falls off towards its ends, so a last cell with clearly more records than the next one holds others.
+        """
+        if self.tied or len(self.odds) < 4:
+            return np.zeros(2)
+        records = self.table.counts.sum(axis=0)
+        noise = np.sqrt(2 * self.table.noise[-1].mean())
+        last, next_ = records[[0, -1]], records[[1, -2]]
+        return np.asarray(last - next_ > 3 * np.sqrt(np.maximum(last + next_, 1.0)) + 4 * noise, dtype=np.float64)
+
+    def grouped(self, values: Floats, second: Floats) -> Floats:
+        """A function of the log-odds at the cells, corrected for their width by its second derivative."""
+        corrected: Floats = values - second * np.square(self.widths) / 24
+        return corrected
+
+    @cached_property
+    def known(self) -> Bools:
+        """Whether the numbers of negatives, of positives and of records stand out from their noise, shape (3,)."""
+        totals = np.append(self.table.totals, self.records)
+        return np.asarray(totals > np.maximum(DETECTION_Z * self.table.total_deviations, MIN_RECORDS))
+
+    def estimate(self, figure: Functional) -> Estimate:
+        """One step from the nonnegative counts, with the variances of sampling and noise."""
+        moved = figure.value + float((figure.influence * (self.table.counts - self.counts)).sum())
+        sampling = float((self.counts * np.square(figure.influence)).sum())
+        return Estimate(moved, sampling, float(self.table.variance(figure.influence[None])[0]), figure.reading)
+
+    def ratios(self, part: Floats, whole: Floats, undecided: Floats | None = None) -> Ratios:
+        """Ratios of weighted sums; weights are (k, 2, cells), and `whole` may have one row for all."""
+        counts = self.table.counts.reshape(-1)
+        sums, records = part.reshape(len(part), -1) @ counts, whole.reshape(len(whole), -1) @ counts
+        least = np.maximum(DETECTION_Z * np.sqrt(np.maximum(self.table.variance(whole), 0.0)), MIN_RECORDS)
+        known = np.broadcast_to(records > least, sums.shape)
+        records = np.broadcast_to(np.where(records > least, records, 1.0), sums.shape)
+        value = np.where(known, sums / records, np.nan)
+        centred = part - np.where(known, np.clip(value, 0.0, 1.0), 0.5)[:, None, None] * whole
+        noise = np.maximum(self.table.variance(centred), 0.0) / records**2
+        bound = np.zeros(len(part))
+        if undecided is not None:
+            bound = undecided.reshape(len(part), -1) @ self.counts.reshape(-1) / records
+        alike = records / np.maximum(self._spread(centred, value, records), 1e-3)
+        return Ratios(value, alike, noise, bound)
+
+    def _spread(self, centred: Floats, value: Floats, records: Floats) -> Floats:
+        """Sampling variance of ratios over that of a proportion, which is one; of F1, for instance, it is more."""
+        own = np.square(centred).reshape(len(centred), -1) @ self.counts.reshape(-1) / records
+        binomial = np.clip(value, 0.0, 1.0) * (1 - np.clip(value, 0.0, 1.0))
+        some = np.isfinite(value) & (binomial > 1e-6)
+        return np.where(some, np.divide(own, binomial, out=np.ones_like(own), where=some), 1.0)
+
+    def above(self, thresholds: Floats) -> tuple[Floats, Floats]:
+        """Fraction of each cell that scores at least each threshold, and how much of it may not, (k, cells)."""
+        if self.tied:
+            called = (self.score >= thresholds[:, None] - 1e-12).astype(np.float64)
+            return called, np.zeros_like(called)
+        at = log_odds(thresholds, 1e-15)[:, None]
+        left, right = self.edges[:-1], self.edges[1:]
+        fraction = np.clip((right - at) / (right - left), 0.0, 1.0)
+        fraction = np.where(np.abs(fraction - np.round(fraction)) < 1e-9, np.round(fraction), fraction)
+        cut = (fraction > 0) & (fraction < 1)
+        width = np.maximum(fraction, 1 - fraction) if self.table.exact else fraction * (1 - fraction) / 2
+        return fraction, np.where(cut, width, 0.0)
+
+
+def area(sheet: ScoreSheet) -> Functional:
+    """Area under the ROC curve: the chance that a positive is scored above a negative, with ties counted one half.
+
+    Where many scores lie beyond the last cell, it may be off by what pairs inside that cell would add if they were
+    ordered as well as all others.
+    """
+    negative, positive = sheet.counts
+    N, P = negative.sum(), positive.sum()
+    below, over = np.cumsum(negative) - negative / 2, P - np.cumsum(positive) + positive / 2
+    nearer = _neighbours(sheet, negative), _neighbours(sheet, positive)
+    plain = float(positive @ below / (P * N))
+    below, over = below - nearer[0] / 12, over + nearer[1] / 12
+    value = float(positive @ below / (P * N))
+    influence = np.stack([(over / P - value) / N, (below / N - value) / P])
+    hidden = max(value - 0.5, 0.0) * float((positive * negative)[[0, -1]] @ sheet.open_ends) / float(P * N)
+    return Functional(value, influence, abs(value - plain) + hidden)
+
+
+def _neighbours(sheet: ScoreSheet, counts: Floats) -> Floats:
+    """The next cell's count less the previous one's; 0 where cells are open or hold ties."""
+    found = np.zeros_like(counts)
+    if not sheet.tied and len(counts) > 4:
+        inner = counts.copy()
+        inner[0] = inner[-1] = 0.0
+        found[1:-1] = inner[2:] - inner[:-2]
+    return found
+
+
+def second_order_area(sheet: ScoreSheet, value: float) -> float:
+    """Variance that noise on positives times noise on negatives adds to the area, by groups of cells."""
+    if sheet.table.exact:
+        return 0.0
+    negative, positive = (group.covariance for group in sheet.table.groups)
+    below = np.tri(len(negative), k=-1) + np.eye(len(negative)) / 2 - value
+    return float((positive * (below @ negative @ below.T)).sum()) / float(np.prod(sheet.counts.sum(axis=1))) ** 2
+
+
+def average_precision(sheet: ScoreSheet) -> Functional:
+    """Mean precision over the positives; inside a cell of a fine table records are in random order."""
+    negative, positive = sheet.counts
+    P = float(positive.sum())
+    records = negative + positive
+    hits, called = _from_above(positive), _from_above(records)
+    if not sheet.tied:  # the j-th of p positives among m records in random order is about number j (m + 1) / (p + 1)
+        hits, called = hits - positive + (positive + 1) / 2, called - records + (records + 1) / 2
+    precision = np.minimum(hits / np.maximum(called, 0.5), 1.0)
+    value = float(positive @ precision) / P
+    called = np.maximum(called, max(float(sheet.table.total_deviations.max()), 0.5))
+    hits = np.minimum(hits, called)
+    up = np.cumsum(positive * (called - hits) / called**2)
+    down = np.cumsum(positive * hits / called**2)
+    return Functional(value, np.stack([-down, precision - value + up]) / P)
+
+
+def _from_above(counts: Floats) -> Floats:
+    """Sum of each cell and all above it."""
+    return np.cumsum(counts[::-1])[::-1]
+
+
+def mean(sheet: ScoreSheet, weights: Floats) -> Functional:
+    """The mean over records of weights, shape (2, cells)."""
+    value = float((sheet.counts * weights).sum()) / sheet.records
+    return Functional(value, (weights - value) / sheet.records)
+
+
+def log_loss(sheet: ScoreSheet) -> Functional:
+    """Mean negative log-likelihood of the labels."""
+    score, odds = sheet.score, sheet.odds
+    losses = np.stack([np.logaddexp(0.0, odds), np.logaddexp(0.0, -odds)])
+    curvature = score * (1 - score)
+    return mean(sheet, np.stack([sheet.grouped(row, curvature) for row in losses]))
+
+
+def brier(sheet: ScoreSheet) -> Functional:
+    """Mean squared error of the score."""
+    return mean(sheet, np.stack([_square(sheet, sheet.score), _square(sheet, 1 - sheet.score)]))
+
+
+def _square(sheet: ScoreSheet, p: Floats) -> Floats:
+    return sheet.grouped(p**2, 2 * p**2 * (1 - p) * (2 - 3 * p))
+
+
+def scaled_brier(sheet: ScoreSheet) -> Functional:
+    """One minus the Brier score over that of a model that always gives the prevalence."""
+    loss, rate = brier(sheet), prevalence(sheet)
+    spread = rate.value * (1 - rate.value)
+    change = loss.influence / spread - loss.value * (1 - 2 * rate.value) * rate.influence / spread**2
+    return Functional(1 - loss.value / spread, -change)
+
+
+def prevalence(sheet: ScoreSheet) -> Functional:
+    """Fraction of positives."""
+    return mean(sheet, labels(sheet.table.cells))
+
+
+def labels(cells: int) -> Floats:
+    """Zero for negatives and one for positives, shape (2, cells)."""
+    return np.stack([np.zeros(cells), np.ones(cells)])
+
+
+def mean_score(sheet: ScoreSheet) -> Floats:
+    """The score that stands for each cell in sums of scores, shape (cells,)."""
+    p = sheet.score
+    return sheet.grouped(p, p * (1 - p) * (1 - 2 * p))
+
+
+def observed_expected(sheet: ScoreSheet) -> Functional:
+    """Ratio of observed positives to the sum of the scores."""
+    scores = np.stack([mean_score(sheet)] * 2)
+    expected = float((sheet.counts * scores).sum())
+    value = float(sheet.counts[POSITIVE].sum()) / expected
+    return Functional(value, (labels(sheet.table.cells) - value * scores) / expected)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LogisticFit:
+    """Weights of log-odds that are linear in features, with their influence."""
+
+    weights: Floats  # (k,)
+    influence: Floats  # (k, 2, cells)
+
+    def weight(self, index: int) -> Functional:
+        return Functional(float(self.weights[index]), self.influence[index])
+
+
+def logistic(sheet: ScoreSheet, features: Floats, start: Floats, offset: Floats | float = 0.0) -> LogisticFit | None:
+    """Logistic regression of the labels on features, (cells, k), from signed counts; None where it has no solution.
+
+    The likelihood equations are linear in the counts, so noise leaves them unbiased as long as no count is clipped. The
+    Hessian, which only sets the steps, is that of the nonnegative counts.
+    """
+    negative, positive = sheet.table.counts
+    total, weights = sheet.counts.sum(axis=0), start.astype(np.float64)
+    for _ in range(_MAX_STEPS):
+        rate = sigmoid(features @ weights + offset)
+        hessian = (features.T * (total * rate * (1 - rate))) @ features
+        gradient = features.T @ ((negative + positive) * rate - positive)
+        if not np.isfinite(hessian).all() or np.linalg.cond(hessian) > 1e12:
+            return None
+        move = np.linalg.solve(hessian, gradient)
+        move *= min(1.0, 1.0 / max(float(np.abs(move).max()), _TINY))
+        weights = weights - move
+        if np.abs(move).max() < _TOLERANCE:
+            return _fitted(sheet, features, weights, rate)
+    return None
+
+
+def _fitted(sheet: ScoreSheet, features: Floats, weights: Floats, rate: Floats) -> LogisticFit | None:
+    """The fit with its influence; None where the information in the signed counts does not exceed its noise."""
+    curvature = rate * (1 - rate)
+    hessian = (features.T * (sheet.table.counts.sum(axis=0) * curvature)) @ features
+    squares = np.square(features).T * curvature  # (k, cells)
+    noise = sheet.table.variance(np.stack([squares, squares], axis=1))
+    if (np.diag(hessian) <= _INFORMATION_Z * np.sqrt(np.maximum(noise, 0.0))).any():
+        return None
+    if np.linalg.eigvalsh(hessian).min() <= 1e-12 * np.abs(hessian).max():
+        return None
+    inverse = np.linalg.inv(hessian)
+    return LogisticFit(weights, np.stack([inverse @ (-features.T * rate), inverse @ (features.T * (1 - rate))], 1))
+
+
+def solved(sheet: ScoreSheet, figure: Functional) -> Estimate:
+    """An estimate from signed counts already: nothing is added to its value."""
+    sampling = float((sheet.counts * np.square(figure.influence)).sum())
+    return Estimate(figure.value, sampling, float(sheet.table.variance(figure.influence[None])[0]), figure.reading)
+
+
+def calibration_line(sheet: ScoreSheet) -> LogisticFit | None:
+    """Intercept and slope of the log-odds of the labels on those of the score."""
+    return logistic(sheet, np.stack([np.ones_like(sheet.odds), sheet.odds], axis=1), np.array([0.0, 1.0]))
+
+
+def in_the_large(sheet: ScoreSheet) -> LogisticFit | None:
+    """The intercept when the slope is fixed at 1."""
+    return logistic(sheet, np.ones((len(sheet.odds), 1)), np.zeros(1), sheet.odds)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Everything that is known of decisions at thresholds, from weights of the counts; arrays are (k, 2, cells)."""
+
+    sheet: ScoreSheet
+    thresholds: Floats  # (k,)
+
+    @cached_property
+    def _above(self) -> tuple[Floats, Floats]:
+        return self.sheet.above(self.thresholds)
+
+    def _only(self, label: int, weights: Floats) -> Floats:
+        both = np.zeros((len(weights), 2, weights.shape[-1]))
+        both[:, label] = weights
+        return both
+
+    def _both(self, weights: Floats) -> Floats:
+        return np.stack([weights, weights], axis=1)
+
+    def sensitivity(self) -> Ratios:
+        above, unsure = self._above
+        every = self._only(POSITIVE, np.ones_like(above[:1]))
+        return self.sheet.ratios(self._only(POSITIVE, above), every, self._only(POSITIVE, unsure))
+
+    def specificity(self) -> Ratios:
+        above, unsure = self._above
+        every = self._only(NEGATIVE, np.ones_like(above[:1]))
+        return self.sheet.ratios(self._only(NEGATIVE, 1 - above), every, self._only(NEGATIVE, unsure))
+
+    def ppv(self) -> Ratios:
+        above, unsure = self._above
+        return self.sheet.ratios(self._only(POSITIVE, above), self._both(above), self._both(unsure))
+
+    def npv(self) -> Ratios:
+        above, unsure = self._above
+        return self.sheet.ratios(self._only(NEGATIVE, 1 - above), self._both(1 - above), self._both(unsure))
+
+    def accuracy(self) -> Ratios:
+        above, unsure = self._above
+        right = np.stack([1 - above, above], axis=1)
+        return self.sheet.ratios(right, np.ones_like(right[:1]), self._both(unsure))
+
+    def alert_rate(self) -> Ratios:
+        above, unsure = self._above
+        return self.sheet.ratios(self._both(above), self._both(np.ones_like(above[:1])), self._both(unsure))
+
+    def f1(self) -> Ratios:
+        above, unsure = self._above
+        whole = np.stack([above, above + 1], axis=1)
+        return self.sheet.ratios(self._only(POSITIVE, 2 * above), whole, self._both(2 * unsure))
+
+    def net_benefit(self, index: int) -> Estimate:
+        """True positives less weighted false positives, per record."""
+        above, unsure = (part[index] for part in self._above)
+        at = float(self.thresholds[index])
+        odds = at / (1 - at) if at < 1 else 0.0
+        found = self.sheet.estimate(mean(self.sheet, np.stack([-odds * above, above])))
+        bound = float((self.sheet.counts * np.stack([odds * unsure, unsure])).sum()) / self.sheet.records
+        return Estimate(found.value, found.sampling, found.noise, bound)
+
+    def treat_all(self, index: int) -> Estimate:
+        """The net benefit of calling everybody positive."""
+        at = float(self.thresholds[index])
+        odds = at / (1 - at) if at < 1 else 0.0
+        weights = np.stack([np.full(self.sheet.table.cells, -odds), np.ones(self.sheet.table.cells)])
+        return self.sheet.estimate(mean(self.sheet, weights))
+
+    def youden(self, index: int) -> Estimate:
+        """Sensitivity plus specificity less one."""
+        parts = [self.sensitivity(), self.specificity()]
+        values = [float(np.clip(part.value[index], 0.0, 1.0)) for part in parts]
+        records = [float(part.records[index]) for part in parts]
+        shrunken = [(v * n + 2) / (n + 4) for v, n in zip(values, records, strict=True)]
+        sampling = sum(v * (1 - v) / n for v, n in zip(shrunken, records, strict=True))
+        noise, bound = (float(sum(getattr(part, name)[index] for part in parts)) for name in ("noise", "reading"))
+        return Estimate(float(parts[0].value[index] + parts[1].value[index]) - 1, sampling, noise, bound)
