@@ -6,7 +6,8 @@ VENV := $(if $(filter file,$(origin PYTHON)),.venv,.venv-$(VERSION))
 BIN := $(VENV)/bin
 # constraints.txt was written with Python 3.11 and tried with 3.12 and 3.13; elsewhere pip chooses versions by itself
 PINNED := $(if $(filter 3.11 3.12 3.13,$(VERSION)),--constraint constraints.txt)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED)
+# without compiling all of torch at once, most of which nobody imports
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(PINNED)
 # torch is optional: tests that need it are skipped where it is absent. TORCH= leaves it out, TORCH=torch takes any build.
 TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
 COMMA := ,
@@ -19,7 +20,9 @@ export OMP_NUM_THREADS ?= 1
 demo: $(VENV)/.demo
 	$(BIN)/fedcalib demo --out demo-report
 
-test: lint types unit
+# types are checked beside the tests: alone they would leave all cores but one idle
+test: lint
+	@$(MAKE) --no-print-directory -j 2 types unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -5,12 +5,15 @@ Records are built here without the checks at the door, so that NaN and infinity 
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import floor
+from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -32,10 +35,11 @@ from fedcalib.privacy.secagg import FixedPoint
 from fedcalib.privacy.source_laplace import LaplaceTerms
 from fedcalib.privacy.user_gaussian import ClippedGaussian
 from fedcalib.queries.class_tables import LabelCounts
+from fedcalib.queries.scaling import LocalFit
 from fedcalib.queries.shift import Confidence, ConfidenceGaps
 from fedcalib.queries.wrapped import Calibrated
 from fedcalib.query import ClientQuery, Join, Query, Rows
-from fedcalib.records import Records
+from fedcalib.records import Records, clip_logits
 
 REGISTERED = [thing for thing in INSTANCES if isinstance(thing, Query)]
 MORE: list[Query] = [
@@ -226,6 +230,49 @@ def test_every_sum_is_that_of_enforced_rows_and_each_record_adds_its_own(
             assert sums[0].tolist() == rows.sum(query.size, grid).tolist()
             assert sums[0].tolist() == Rows(rows.cells, rows.values).sum(query.size, grid).tolist()
             check_within(query, sums[2], dict.fromkeys(query.blocks, 2.0**bits), None)
+
+
+def lines_run(action: Callable[[], object]) -> int:
+    """How many lines of the package an action runs through: its time, as far as code decides it."""
+    package, count = str(Path(fc.__file__).parent), 0
+
+    def within(frame: FrameType, event: str, argument: object) -> Callable[..., object] | None:
+        nonlocal count
+        count += event == "line"
+        return within if frame.f_code.co_filename.startswith(package) else None
+
+    before = sys.gettrace()
+    sys.settrace(within)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+# a local fit goes on until it converges, which takes up to its stated number of steps
+STEADY = [index for index, query in enumerate(QUERIES) if not isinstance(query, LocalFit)]
+
+
+@pytest.mark.parametrize("index", STEADY, ids=lambda i: type(QUERIES[i]).__name__)
+@settings(max_examples=3, deadline=None)
+@given(data=st.data())
+def test_the_work_of_an_answer_does_not_depend_on_what_records_hold(index: int, data: st.DataObject) -> None:
+    """Under noise of one seed, a site runs through as many lines with any record as with an ordinary one."""
+    query = QUERIES[index]
+    one = data.draw(odd(classes_of(query))).take(slice(0, 1))
+    if one.are_logits:
+        one = replace(one, given=clip_logits(one.given))  # as at the door
+    usual = ordinary(1, one.classes, seed=3, logits=one.are_logits)
+    usual = replace(usual, given=usual.given.astype(one.given.dtype), labels=one.labels)
+    for mechanism in mechanisms(index):
+        with quietly():
+            both = [split_up(ordinary(7, one.classes, logits=one.are_logits), record)[0] for record in (one, usual)]
+            answers = [partial(mechanism.gather, query, federation, fc.Simulated(5)) for federation in both]
+            for answer in answers:
+                answer()  # what is computed once is computed before
+            counted = [lines_run(answer) for answer in answers]
+        assert counted[0] == counted[1] > 0
 
 
 SIZES, BOUNDS = [1, 3, 2], [(1.0, 1.0, 1.0), (2.0, 1.5, 1.0), (0.5, 0.5, 0.25)]
