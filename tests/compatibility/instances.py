@@ -64,6 +64,29 @@ CURVATURE = T.ClassCurvature(
 )
 CODER = T.Coder(symbols=T.Cell(cells=8), encoder=T.Unary(epsilon=4.0))
 
+MEASURE = T.FederatedMetrics(
+    bins=15,
+    margin=5.0,
+    records=20_000,
+    scores=(0.25, 0.75),
+    threshold=0.25,
+    epsilon=1.0,
+    unit="record",
+    alone=None,
+)
+PERFORMANCE = T.BinaryPerformance(
+    table=T.ScoreTable(
+        edges=np.array([0.0, 0.5, 1.0]), counts=np.array([[8.0, 2.0], [1.0, 9.0]]), arity=2, noise=(np.zeros((2, 1)),)
+    ),
+    odds=np.array([-1.0, 1.0]),
+    tied=False,
+    threshold=0.25,
+    bins=15,
+    figures={"auc": MEASURED},
+    reasons={"slope": "undefined: the records do not determine it"},
+    warnings=("a warning",),
+    min_count=11,
+)
 INSTANCES = [
     # methods
     FED_BIN,
@@ -354,4 +377,13 @@ INSTANCES = [
         simulation=True,
         statement="In words.",
     ),
+    PERFORMANCE,
+    T.GroupedPerformance(column="sex", groups={"F": PERFORMANCE}, withheld=("M",), warnings=()),
+    T.PairedPerformance(before=PERFORMANCE, after=PERFORMANCE, change={"auc": MEASURED}, warnings=()),
+    T.GroupedMetrics(column="sex", groups=("F", "M"), measure=MEASURE),
+    T.PairedMetrics(calibrator=TEMPERATURE, column="", measure=MEASURE),
+    T.PairedCells(cells=4, axis=T.EvenLogOdds(reach=6.0), column="rival", calibrator=None),
+    T.ScoreCells(cells=4, axis=T.EvenLogOdds(reach=6.0), column="", group="sex", groups=("F", "M")),
+    T.ScoreSums(bins=15, threshold=0.25, column="", group="sex", groups=("F", "M")),
+    T.ListedScores(values=(0.25, 0.75)),
 ]

@@ -55,6 +55,7 @@ METHODS: list[fc.Method] = [
     fc.FederatedMetrics(),
     fc.FederatedMetrics(scores=(0.1, 0.5, 0.9), threshold=0.2),
     fc.FederatedMetrics(epsilon=5.0, alone="record", records=20_000),
+    fc.methods.PairedMetrics(calibrator=Temperature(1.5)),
     fc.PerClientECE(),
     fc.methods.Together((fc.FedBin(), fc.AccT(search=fc.search.Bisection(2)), fc.methods.SourceBinning())),
     fc.AccT(),

@@ -10,7 +10,7 @@ from fedcalib import registry
 from fedcalib.methods.domain_shift import DomainGaps
 from fedcalib.queries.class_tables import LabelCounts
 from fedcalib.queries.reliability import ScoreGaps
-from fedcalib.queries.scores import PairedBuckets, ScoreLeaves
+from fedcalib.queries.scores import PairedBuckets, PairedCells, ScoreLeaves
 from fedcalib.queries.wrapped import Calibrated
 from fedcalib.query import ClientQuery
 from tests.contract.subjects import kinds
@@ -59,6 +59,7 @@ ALONE = [  # what no method in the contract asks: it needs a column of its own, 
     ScoreLeaves(4),
     DomainGaps((0.5, 1.0, 2.0), 2),
     PairedBuckets((0.3, 0.6), (0.5,), 3),
+    PairedCells(3, column="rival"),
     ScoreGaps(15),
 ]
 

@@ -21,6 +21,8 @@ from fedcalib.artifacts.networks import Representation as Representation
 from fedcalib.artifacts.networks import Trained as Trained
 from fedcalib.artifacts.performance import BinaryPerformance as BinaryPerformance
 from fedcalib.artifacts.performance import Performance as Performance
+from fedcalib.artifacts.performance_parts import GroupedPerformance as GroupedPerformance
+from fedcalib.artifacts.performance_parts import PairedPerformance as PairedPerformance
 from fedcalib.artifacts.saving import Artifact as Artifact
 from fedcalib.artifacts.scaling import Beta as Beta
 from fedcalib.artifacts.scaling import MatrixScaling as MatrixScaling

@@ -55,6 +55,11 @@ class Performance(Artifact):
     def records(self) -> float:
         """Number of records; noisy under differential privacy."""
 
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether its tables hold exact counts."""
+
     @abstractmethod
     def estimates(self) -> Mapping[str, Measured]:
         """Every metric by name, whether it can be stated or not."""
@@ -213,6 +218,10 @@ class BinaryPerformance(Performance):
     @property
     def records(self) -> float:
         return float(self.table.totals.sum())
+
+    @property
+    def exact(self) -> bool:
+        return self.table.exact
 
     def estimates(self) -> Mapping[str, Measured]:
         return self.figures

@@ -25,6 +25,8 @@ from fedcalib.types import Floats
 
 Z: Final = normal_quantile(0.95)
 _GRID: Final = 256  # cells of the score on which residuals are smoothed
+_LEFT: Final = 0.5  # of the noise variance, after the projection onto nonnegative counts
+_DRAWS: Final = 200
 _TERMS: Final = 32  # of a sum of absolute values whose interval is computed
 
 
@@ -70,13 +72,22 @@ class Gaps:
         """Nonnegative counts by label and bin, shape (2, bins)."""
         return self.sheet.counts @ self.member.T
 
+    def error(self) -> Measured:
+        """Mean absolute gap, of the nonnegative counts, with its interval, from the noisy ones."""
+        nearest = self._sums(self.weights, self.sheet.counts)
+        return gap_error(nearest, self.gap, self.noise, self.sampling, self.sheet.records)
+
     def _sums(self, weights: Floats, counts: Floats) -> Floats:
         return np.asarray(weights.reshape(len(weights), -1) @ counts.reshape(-1))
 
 
-def gap_error(gap: Floats, noise: Floats, sampling: Floats, records: float) -> Measured:
-    """Mean absolute gap with its interval; `noise` is a covariance, (k, k), and `sampling` variances, (k,)."""
-    debiased = debiased_absolute(gap, np.diag(noise))
+def gap_error(nearest: Floats, gap: Floats, noise: Floats, sampling: Floats, records: float) -> Measured:
+    """Mean absolute gap with its interval; `noise` is a covariance, (k, k), and `sampling` variances, (k,).
+
+    The value is that of the nonnegative counts. Where cells are empty these hold about half of the noise, whose bias
+    is subtracted; that of sampling is not, so that without noise the value is the plug-in error.
+    """
+    debiased = debiased_absolute(nearest, _LEFT * np.diag(noise))
     bounds = absolute_sum_interval(gap, noise + np.diag(sampling))
     return _absolute(float(debiased.sum()) / records, bounds, records)
 
@@ -85,11 +96,10 @@ def _absolute(value: float, bounds: Interval, records: float) -> Measured:
     return within(value, bounds.low / records, bounds.high / records, 0.0, 1.0)
 
 
-def debiased_error(gap: Floats, noise: Floats, sampling: Floats, count: Floats) -> Measured:
+def debiased_error(gap: Floats, noise: Floats, sampling: Floats, count: Floats, records: float) -> Measured:
     """Root of the mean squared gap of rates, without the bias of sampling and noise, with its interval."""
     some = count > np.sqrt(np.maximum(noise, 0.0)) + 0.5
     gap, variance, count = gap[some], (noise + sampling)[some], count[some]
-    records = max(float(count.sum()), 0.5)
     square = float(((gap**2 - variance) / count).sum()) / records
     spread = float(((4 * gap**2 * variance + 2 * variance**2) / count**2).sum()) ** 0.5 / records
     found = within(square, square - Z * spread, square + Z * spread, 0.0, 1.0)
@@ -170,22 +180,40 @@ class SmoothCurve:
         weight = self.sheet.counts.sum(axis=0)
         return rate - self.sheet.score, slope, weight / max(float(weight.sum()), 1e-300)
 
+    @cached_property
+    def _calibrated(self) -> bool:
+        """Whether the diagonal is a plausible curve."""
+        from scipy.special import chdtri
+
+        away = self.fit.weights.copy()
+        away[1] -= 1.0
+        return float(away @ np.linalg.pinv(self.covariance) @ away) < float(chdtri(len(away), 0.05))
+
+    @cached_property
+    def _draws(self) -> Floats:
+        """Absolute distances by cell for curves that are as plausible as the fitted one, shape (draws, cells)."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        half = np.random.default_rng(0).standard_normal((_DRAWS // 2, len(values)))  # the same for every table
+        moves = np.concatenate([half, -half]) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+        features = spline_basis(self.sheet.odds, self.knots)
+        return np.abs(sigmoid((self.fit.weights + moves) @ features.T) - self.sheet.score)
+
+    def _measured(self, value: float, draws: Floats) -> Measured:
+        """A figure of absolute distances; draws around the fitted curve are too large by about as much as the fit."""
+        low, high = np.quantile(draws, [0.025, 0.975])
+        bias = max(float(draws.mean()) - value, 0.0)
+        return within(value, 0.0 if self._calibrated else float(low) - 2 * bias, float(high), 0.0, 1.0)
+
     def ici(self) -> Measured:
         """Mean absolute distance of the curve from the diagonal: the integrated calibration index."""
-        distance, slope, weight = self._distance
-        group = np.minimum((np.cumsum(weight) - weight / 2) * _TERMS, _TERMS - 1).astype(np.int64)
-        terms = np.bincount(group, weight * distance, _TERMS).astype(np.float64)
-        jacobian = np.stack([np.bincount(group, weight * column, _TERMS) for column in slope.T], axis=1)
-        bounds = absolute_sum_interval(terms, jacobian @ self.covariance @ jacobian.T)
-        return _absolute(float(weight @ np.abs(distance)), bounds, 1.0)
+        distance, _, weight = self._distance
+        return self._measured(float(weight @ np.abs(distance)), self._draws @ weight)
 
     def quantile(self, fraction: float) -> Measured:
         """A quantile over records of the absolute distance: E50 and E90."""
-        distance, slope, weight = self._distance
-        half = Z * np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", slope, self.covariance, slope), 0.0))
-        ends = np.abs(distance), np.maximum(np.abs(distance) - half, 0.0), np.abs(distance) + half
-        value, low, high = (_weighted_quantile(end, weight, fraction) for end in ends)
-        return within(value, low, high, 0.0, 1.0)
+        distance, _, weight = self._distance
+        draws = np.array([_weighted_quantile(draw, weight, fraction) for draw in self._draws])
+        return self._measured(_weighted_quantile(np.abs(distance), weight, fraction), draws)
 
 
 def _weighted_quantile(values: Floats, weight: Floats, fraction: float) -> float:

@@ -30,6 +30,11 @@ _SPANS: Final = {
     "nll": 2.0,
     "scaled_brier": 2.0,
 }  # of figures that are not between 0 and 1: from worthless to perfect, about
+_BEYOND: Final = frozenset({"nll", "slope", "intercept", "e50", "e90"})  # figures that need every single log-odds
+_OUTSIDE: Final = (
+    "not measurable with this table: many scores lie beyond odds of 1 to {odds}, where it has one cell; state a larger "
+    "public number of records for a wider one"
+)
 UNKNOWN: Final = Measured(float("nan"), 0.0, 1.0)
 
 
@@ -158,25 +163,22 @@ class BinaryFigures:
 
     def ece(self) -> Measured:
         if self.totals is None:
-            return gap_error(self.gaps.gap, self.gaps.noise, self.gaps.sampling, self.sheet.records)
+            return self.gaps.error()
         gap = self.totals.confidence - self.totals.bins[POSITIVE]
-        return gap_error(gap, np.zeros((self.bins, self.bins)), self._sampling, self.totals.records)
+        return gap_error(gap, gap, np.zeros((self.bins, self.bins)), self.gaps.sampling, self.totals.records)
 
     def debiased_ece(self) -> Measured:
         if self.totals is None:
             noise = np.diag(self.gaps.noise)
-            return debiased_error(self.gaps.gap, noise, self.gaps.sampling, self.gaps.counts.sum(axis=0))
+            count = self.gaps.counts.sum(axis=0)
+            return debiased_error(self.gaps.gap, noise, self.gaps.sampling, count, self.sheet.records)
         negative, positive = self.totals.bins
         count = negative + positive
         gap = self.totals.confidence - positive
         spread = np.divide(positive * negative, count - 1, out=np.zeros_like(count), where=count > 1)
         single = count > 1
-        return debiased_error(gap[single], np.zeros(int(single.sum())), spread[single], count[single])
-
-    @cached_property
-    def _sampling(self) -> Floats:
-        """Sampling variance of exact gaps, from the squared residuals of the cells in each bin."""
-        return self.gaps.sampling
+        noise = np.zeros(int(single.sum()))
+        return debiased_error(gap[single], noise, spread[single], count[single], self.totals.records)
 
     def smooth_ece(self) -> Measured:
         return smooth_error(self.sheet)
@@ -195,6 +197,8 @@ class BinaryFigures:
         found, half = self.all[name], _SPANS.get(name, 1.0) / 2
         width = found.high - found.low
         known = isfinite(found.value) and isfinite(width)
+        if known and name in _BEYOND and (self.totals is None or name != "nll") and self.sheet.open_ends.any():
+            return _OUTSIDE.format(odds=f"{np.exp(float(np.abs(self.sheet.odds).max())):,.0f}")
         if known and width <= half:
             return ""
         if self.sheet.table.exact:
@@ -231,6 +235,17 @@ def _rate(part: float, whole: float) -> Measured:
     return Ratios(one * part / max(whole, 1e-300), one * whole, 0 * one, 0 * one).rate() if whole > 0 else UNKNOWN
 
 
+def _f1(hit: float, false: float, missed: float) -> Measured:
+    """F1 with the interval of a proportion of as many records as have the same sampling variance."""
+    whole = 2 * hit + false + missed
+    if whole <= 0:
+        return UNKNOWN
+    value, one = 2 * hit / whole, np.ones(1)
+    variance = (hit * (2 - 2 * value) ** 2 + (false + missed) * value**2) / whole**2
+    records = value * (1 - value) / variance if 0 < value < 1 else whole / 2
+    return Ratios(one * value, one * records, 0 * one, 0 * one).rate()
+
+
 _RATES: Final = ("sensitivity", "specificity", "ppv", "npv", "f1", "alert_rate", "accuracy")
 DECISIONS: Final = (
     *("sensitivity", "specificity", "ppv", "npv", "f1", "balanced_accuracy", "youden", "net_benefit", "alert_rate"),
@@ -253,7 +268,7 @@ def _exact_decisions(totals: ScoreTotals, threshold: float) -> dict[str, Measure
         "specificity": _rate(N - false, N),
         "ppv": _rate(hit, hit + false),
         "npv": _rate(N - false, n - hit - false),
-        "f1": _rate(2 * hit, hit + false + P),
+        "f1": _f1(hit, false, P - hit),
         "alert_rate": _rate(hit + false, n),
     }
     parts = [(hit, P), (N - false, N)]

@@ -101,23 +101,23 @@ class Ratios:
     """Ratios of weighted sums of the counts, such as rates at several thresholds, shape (k,)."""
 
     value: Floats  # NaN where the divisor does not stand out from its noise
-    records: Floats  # the divisor
+    records: Floats  # the divisor: for a proportion, its records; otherwise as many as have the same variance
     noise: Floats  # variance
     reading: Floats
 
     def rate(self, index: int = 0) -> Measured:
-        """A proportion with Wilson's interval for the effective number of records under noise."""
+        """A proportion with Wilson's interval, which noise widens.
+
+        The ends are the rates m with (m - value)^2 = z^2 (m (1 - m) / records + noise): the variance of sampling
+        vanishes towards 0 and 1, that of noise does not.
+        """
         value, records = float(self.value[index]), float(self.records[index])
         if np.isnan(value):
             return Measured(value, 0.0, 1.0)
-        rate, bound = float(np.clip(value, 0.0, 1.0)), float(self.reading[index])
-        shrunken = (rate * records + 2) / (records + 4)
-        sampling = shrunken * (1 - shrunken) / records
-        effective = records * sampling / (sampling + float(self.noise[index]))
-        centre = (rate + Z * Z / (2 * effective)) / (1 + Z * Z / effective)
-        half = Z * np.sqrt(rate * (1 - rate) / effective + Z * Z / (4 * effective**2)) / (1 + Z * Z / effective)
-        low, high = max(float(centre - half) - bound, 0.0), min(float(centre + half) + bound, 1.0)
-        return Measured(rate, min(low, rate), max(high, rate))
+        noise, bound, z2 = float(self.noise[index]), float(self.reading[index]), Z * Z / records
+        middle, width = value + z2 / 2, z2 * value - z2 * value**2 + Z * Z * noise * (1 + z2) + z2**2 / 4
+        half = np.sqrt(max(width, Z * Z * noise, 1e-18))
+        return within(value, (middle - half) / (1 + z2) - bound, (middle + half) / (1 + z2) + bound, 0.0, 1.0)
 
 
 @final
@@ -152,17 +152,31 @@ class ScoreSheet:
         return np.concatenate([[2 * self.odds[0] - inner[0]], inner, [2 * self.odds[-1] - inner[-1]]])
 
     @cached_property
-    def step(self) -> float:
-        """The width of all cells in log-odds; 0 where it differs or scores are tied."""
-        widths = np.diff(self.odds)
-        even = len(widths) and not self.tied and np.ptp(widths) < 1e-6 * float(widths[0])
-        return float(widths[0]) if even else 0.0
+    def widths(self) -> Floats:
+        """The width of each cell in log-odds; 0 of open cells, and where scores are tied, shape (cells,)."""
+        if self.tied or len(self.odds) < 3:
+            return np.zeros_like(self.odds)
+        widths: Floats = np.gradient(self.odds)
+        widths[0] = widths[-1] = 0.0
+        return widths
+
+    @cached_property
+    def open_ends(self) -> Floats:
+        """1 where many scores lie beyond the lowest or the highest cell, which is open, otherwise 0, shape (2,).
+
+        A density falls off towards its ends, so a last cell with clearly more records than the next one holds others.
+        """
+        if self.tied or len(self.odds) < 4:
+            return np.zeros(2)
+        records = self.table.counts.sum(axis=0)
+        noise = np.sqrt(2 * self.table.noise[-1].mean())
+        last, next_ = records[[0, -1]], records[[1, -2]]
+        return np.asarray(last - next_ > 3 * np.sqrt(np.maximum(last + next_, 1.0)) + 4 * noise, dtype=np.float64)
 
     def grouped(self, values: Floats, second: Floats) -> Floats:
         """A function of the log-odds at the cells, corrected for their width by its second derivative."""
-        correction = second * self.step**2 / 24
-        correction[0] = correction[-1] = 0.0  # open cells
-        return values - correction
+        corrected: Floats = values - second * np.square(self.widths) / 24
+        return corrected
 
     @cached_property
     def known(self) -> Bools:
@@ -189,7 +203,15 @@ class ScoreSheet:
         bound = np.zeros(len(part))
         if undecided is not None:
             bound = undecided.reshape(len(part), -1) @ self.counts.reshape(-1) / records
-        return Ratios(value, records, noise, bound)
+        alike = records / np.maximum(self._spread(centred, value, records), 1e-3)
+        return Ratios(value, alike, noise, bound)
+
+    def _spread(self, centred: Floats, value: Floats, records: Floats) -> Floats:
+        """Sampling variance of ratios over that of a proportion, which is one; of F1, for instance, it is more."""
+        own = np.square(centred).reshape(len(centred), -1) @ self.counts.reshape(-1) / records
+        binomial = np.clip(value, 0.0, 1.0) * (1 - np.clip(value, 0.0, 1.0))
+        some = np.isfinite(value) & (binomial > 1e-6)
+        return np.where(some, np.divide(own, binomial, out=np.ones_like(own), where=some), 1.0)
 
     def above(self, thresholds: Floats) -> tuple[Floats, Floats]:
         """Fraction of each cell that scores at least each threshold, and how much of it may not, (k, cells)."""
@@ -206,7 +228,11 @@ class ScoreSheet:
 
 
 def area(sheet: ScoreSheet) -> Functional:
-    """Area under the ROC curve: the chance that a positive is scored above a negative, with ties counted one half."""
+    """Area under the ROC curve: the chance that a positive is scored above a negative, with ties counted one half.
+
+    Where many scores lie beyond the last cell, it may be off by what pairs inside that cell would add if they were
+    ordered as well as all others.
+    """
     negative, positive = sheet.counts
     N, P = negative.sum(), positive.sum()
     below, over = np.cumsum(negative) - negative / 2, P - np.cumsum(positive) + positive / 2
@@ -215,13 +241,14 @@ def area(sheet: ScoreSheet) -> Functional:
     below, over = below - nearer[0] / 12, over + nearer[1] / 12
     value = float(positive @ below / (P * N))
     influence = np.stack([(over / P - value) / N, (below / N - value) / P])
-    return Functional(value, influence, abs(value - plain))
+    hidden = max(value - 0.5, 0.0) * float((positive * negative)[[0, -1]] @ sheet.open_ends) / float(P * N)
+    return Functional(value, influence, abs(value - plain) + hidden)
 
 
 def _neighbours(sheet: ScoreSheet, counts: Floats) -> Floats:
-    """The next cell's count less the previous one's; 0 where cells are open, of unequal width, or hold ties."""
+    """The next cell's count less the previous one's; 0 where cells are open or hold ties."""
     found = np.zeros_like(counts)
-    if sheet.step and len(counts) > 4:
+    if not sheet.tied and len(counts) > 4:
         inner = counts.copy()
         inner[0] = inner[-1] = 0.0
         found[1:-1] = inner[2:] - inner[:-2]
@@ -245,7 +272,7 @@ def average_precision(sheet: ScoreSheet) -> Functional:
     hits, called = _from_above(positive), _from_above(records)
     if not sheet.tied:  # the j-th of p positives among m records in random order is about number j (m + 1) / (p + 1)
         hits, called = hits - positive + (positive + 1) / 2, called - records + (records + 1) / 2
-    floor = max(float(sheet.table.total_deviations.max()), _TINY)
+    floor = max(float(sheet.table.total_deviations.max()), 1e-9)
     called = np.maximum(called, floor)
     precision = np.minimum(hits / called, 1.0)
     value = float(positive @ precision) / P
@@ -270,7 +297,7 @@ def log_loss(sheet: ScoreSheet) -> Functional:
     score, odds = sheet.score, sheet.odds
     losses = np.stack([np.logaddexp(0.0, odds), np.logaddexp(0.0, -odds)])
     curvature = score * (1 - score)
-    return mean(sheet, np.stack([sheet.grouped(row, curvature.copy()) for row in losses]))
+    return mean(sheet, np.stack([sheet.grouped(row, curvature) for row in losses]))
 
 
 def brier(sheet: ScoreSheet) -> Functional:

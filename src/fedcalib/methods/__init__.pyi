@@ -21,6 +21,8 @@ from fedcalib.methods.domain_shift import SourceBinning as SourceBinning
 from fedcalib.methods.fed_avg import FedAvg as FedAvg
 from fedcalib.methods.fed_avg import Round as Round
 from fedcalib.methods.fl_swag import FLSWAG as FLSWAG
+from fedcalib.methods.paired_evaluation import GroupedMetrics as GroupedMetrics
+from fedcalib.methods.paired_evaluation import PairedMetrics as PairedMetrics
 from fedcalib.methods.platt import BetaScaling as BetaScaling
 from fedcalib.methods.residual_binning import ClassShifts as ClassShifts
 from fedcalib.methods.residual_binning import ClassWise as ClassWise

@@ -134,7 +134,8 @@ class Resolution:
             cells = _power_of_two(method.epsilon ** (2 / 3) * records ** (1 / 3), 16, 1 << 8)
             return cls(cells, EvenLogOdds(_reach(cells)), tree=cells > 16)
         epsilon = method.epsilon / sqrt(schema.clients) if method.alone == "client" else method.epsilon
-        cells = _power_of_two(sqrt(records * min(epsilon, 8.0)), 16, _MAX_CELLS)
+        signal = records * min(epsilon, 8.0)
+        cells = _power_of_two(32 * (signal / 2000) ** 0.56, 32 if signal >= 500 else 16, _MAX_CELLS)
         return cls(cells, EvenLogOdds(_reach(cells)))
 
     def sheet(self) -> Flow[ScoreSheet]:
@@ -152,12 +153,13 @@ class Resolution:
 
 
 def _power_of_two(number: float, least: int, most: int) -> int:
-    return int(min(max(1 << round(log2(max(number, 1.0))), least), most))
+    """The largest power of two up to a number, within limits."""
+    return int(min(max(1 << int(log2(max(number, 1.0))), least), most))
 
 
 def _reach(cells: int) -> float:
     """Few cells cover less, so that they are not too wide."""
-    return 6.0 if cells <= 32 else 8.0 if cells <= 64 else 10.0
+    return 6.0 if cells <= 32 else 10.0 if cells <= 64 else 16.0
 
 
 def exact_performance(resolution: Resolution, threshold: float, bins: int) -> Flow[BinaryPerformance]:
@@ -173,7 +175,7 @@ def exact_performance(resolution: Resolution, threshold: float, bins: int) -> Fl
 
 def totals_of(sums: Answer, group: int) -> ScoreTotals:
     """The exact sums of one group."""
-    means, confidence = sums["means"][group] / FINE, sums["confidence"][group] / FINE
+    means, confidence = sums["means"][group] / FINE, sums["confidence"][group] / FINE[2]
     return ScoreTotals(means, sums["squares"][group], sums["decisions"][group], sums["bins"][group], confidence)
 
 

@@ -11,6 +11,7 @@ from typing import Final, final
 
 import numpy as np
 
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import EVEN, Axis, EvenLogOdds, bin_index_unchecked
 from fedcalib.metrics.losses import SMALLEST
@@ -234,6 +235,53 @@ class ScoreCells(RecordQuery):
         return cell + 2 * self.cells * groups_of(records, self.group, self.groups) if self.group else cell
 
 
+@final
+@dataclass(frozen=True)
+class PairedCells(RecordQuery):
+    """Labels by cell of two scores of the same record: one cell of one, so every norm is 1.
+
+    Cells are (label, cell of the model's score, cell of the other score). The other score is that of another column,
+    or of a calibrator that a client applies to its own records; neither changes what a record adds.
+
+    Parameters
+    ----------
+    cells
+        Number of cells per score.
+    axis
+        Where the cells lie.
+    column
+        The column of the other model's scores; empty for a calibrator.
+    calibrator
+        The calibrator that gives the other score.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.scores import PairedCells
+    >>> records = fc.Records.of_scores([0.1, 0.9], [0, 1], rival=[0.8, 0.7])
+    >>> PairedCells(2, column="rival").pooled(records).tolist()
+    [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    """
+
+    cells: int
+    axis: Axis = LOG_ODDS
+    column: str = ""
+    calibrator: Calibrator | None = None
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.cells <= 1 << 10 or bool(self.column) == (self.calibrator is not None):
+            raise InputError(f"Expected 2 to 1024 cells and a column or a calibrator, found {self.cells} cells.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {"pairs": Block((2, self.cells, self.cells), integral=True, one_hot=True)}
+
+    def rows(self, records: Records) -> Rows:
+        other = scores_of(records, self.column) if self.calibrator is None else self.calibrator.over(records).score
+        cell = [self.axis.cells(score, self.cells) for score in (scores_of(records), other)]
+        return Rows(((records.labels * self.cells + cell[0]) * self.cells + cell[1])[:, None], None)
+
+
 def groups_of(records: Records, column: str, values: Values) -> Ints:
     """The number of each record's group, shape (n,): the place of its value in the list, or the length of the list."""
     if column not in records.extra:
@@ -253,7 +301,7 @@ def check_groups(column: str, values: Values) -> None:
 
 
 _LARGEST_LOSS: Final = -float(np.log(SMALLEST))  # 36.04
-FINE: Final = 256.0  # real terms are multiplied by it, so that sums on a grid of 2^-24 are right to 2^-32 per record
+FINE: Final = np.array([2.0**8, 2.0**12, 2.0**12])  # of loss, error and score: sums on a grid of 2^-24 are that finer
 
 
 @final
@@ -262,10 +310,10 @@ class ScoreSums(RecordQuery):
     """Sums that make figures of a binary classifier exact: losses, decisions at a threshold, calibration in bins.
 
     It is for privacy models without noise, which need no bound; the bounds hold all the same. `means` has the log loss
-    (at most 36.04), the squared error and the score (at most 1 each), multiplied by 256 for the sake of rounding;
-    `squares` has their squares and the product of score and label; `decisions` counts records whose most likely class
-    is right, and positives and negatives that score at least the threshold, so at most two ones; `bins` has one record
-    in one bin of its label; `confidence` has its score, multiplied by 256.
+    (at most 36.04), multiplied by 2^8 for the sake of rounding, and the squared error and the score (at most 1), by
+    2^12; `squares` has their squares and the product of score and label; `decisions` counts records whose most likely
+    class is right, and positives and negatives that score at least the threshold, so at most two ones; `bins` has one
+    record in one bin of its label; `confidence` has its score, multiplied by 2^12.
 
     Parameters
     ----------
@@ -282,7 +330,7 @@ class ScoreSums(RecordQuery):
     >>> from fedcalib.queries.scores import ScoreSums
     >>> query = ScoreSums(15, 0.5)
     >>> total = query.split(query.pooled(fc.Records.of_scores([0.25, 0.75], [0, 1])))
-    >>> (total["means"][0] / 256).round(3).tolist()
+    >>> (total["means"][0] / [2**8, 2**12, 2**12]).round(3).tolist()
     [0.575, 0.125, 1.0]
     """
 
@@ -300,9 +348,10 @@ class ScoreSums(RecordQuery):
     @property
     def blocks(self) -> Mapping[str, Block]:
         rows, loss = len(self.groups) + 1, _LARGEST_LOSS
-        means = Bound(FINE * (loss + 2), FINE * float(np.hypot(loss, 2**0.5)), FINE * loss)
+        largest = FINE * [loss, 1.0, 1.0]
+        means = Bound(float(largest.sum()), float(np.linalg.norm(largest)), float(largest.max()))
         squares = Bound(loss**2 + 2, float(np.hypot(loss**2, 2**0.5)), loss**2)
-        fine = Bound(FINE, FINE, FINE)
+        fine = Bound(*(float(FINE[2]),) * 3)
         return {
             "means": Block((rows, 3), means),
             "squares": Block((rows, 4), squares),
@@ -317,8 +366,8 @@ class ScoreSums(RecordQuery):
         loss = -np.log(np.maximum(np.where(label == 1, score, 1 - score), SMALLEST))
         error, called = np.square(score - label), score >= self.threshold
         right = (score > 0.5) == (label == 1)
-        values = [FINE * loss, FINE * error, FINE * score, loss**2, error**2, score**2, score * label]
-        values += [right, called & (label == 1), called & (label == 0), np.ones(len(label)), FINE * score]
+        values = [FINE[0] * loss, FINE[1] * error, FINE[2] * score, loss**2, error**2, score**2, score * label]
+        values += [right, called & (label == 1), called & (label == 0), np.ones(len(label)), FINE[2] * score]
         cell = bin_index_unchecked(score, self.bins)
         starts = np.cumsum([0, *(block.size for block in self.blocks.values())])
         cells = [starts[0] + 3 * group + k for k in range(3)] + [starts[1] + 4 * group + k for k in range(4)]

@@ -1,0 +1,189 @@
+"""The change of a figure between two scores of the same records, with a paired interval.
+
+Both scores are counted in one table, so sampling and noise cancel where they agree: the variance of the change is that
+of the difference of the two influences, cell by cell. Figures made of absolute values have no influence near zero;
+their change has an interval from both single ones, as if these were independent, which is wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isnan
+from typing import Final, final
+
+import numpy as np
+
+from fedcalib.estimation import score_sheet as sheets
+from fedcalib.estimation.score_sheet import Estimate, Functional, ScoreSheet
+from fedcalib.estimation.score_table import ScoreTable
+from fedcalib.metrics.intervals import Measured
+from fedcalib.numeric import log_odds
+from fedcalib.types import Floats, Ints
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two sheets of the same records, and how a cell of the joint table lies in each; influences meet there."""
+
+    before: ScoreSheet
+    after: ScoreSheet
+    counts: Floats  # (2, joint cells): nonnegative
+    in_before: Ints  # (joint cells,)
+    in_after: Ints  # (joint cells,)
+    noise: Callable[[Floats], float]  # the noise variance of a weighted sum of joint cells, weights (2, joint cells)
+
+    def change(self, first: Functional, second: Functional, values: tuple[float, float]) -> Estimate:
+        """The change of a figure with the variances of sampling and noise; values are of before and after."""
+        influence = second.influence[:, self.in_after] - first.influence[:, self.in_before]
+        sampling = float((self.counts * np.square(influence)).sum())
+        reading = abs(second.reading - first.reading)
+        return Estimate(values[1] - values[0], sampling, self.noise(influence), reading)
+
+
+def rescored(sheet: ScoreSheet, score: Floats) -> Pair:
+    """The same records with other scores, which are a function of the cell's own; score is (cells,).
+
+    Cells with the same new score become one. An increasing function leaves the order of cells as it is, and what is
+    known about records inside them.
+    """
+    distinct, place = np.unique(np.round(score, 12), return_inverse=True)
+    place, increasing = place.reshape(-1), bool((np.diff(score) > 0).all()) and len(distinct) == len(score)
+    if len(distinct) < 2:
+        distinct = np.concatenate([[0.0], distinct]) if distinct[0] > 0 else np.array([0.0, 1.0])
+        place = place + int(distinct[1] < 1 or score[0] > 0)
+    noise = np.broadcast_to(sheet.table.noise[-1], sheet.table.counts.shape)
+    counts, variances = (_by_place(part, place, len(distinct)) for part in (sheet.table.counts, noise))
+    edges = np.concatenate([[0.0], (distinct[1:] + distinct[:-1]) / 2, [1.0]])
+    after = ScoreSheet(
+        ScoreTable(edges, counts, len(distinct), (variances,)),
+        log_odds(distinct, 1e-15),
+        tied=sheet.tied or not increasing,
+    )
+    every = np.arange(len(place))
+    return Pair(sheet, after, sheet.counts, every, place, lambda w: float(sheet.table.variance(w[None])[0]))
+
+
+def _by_place(counts: Floats, place: Ints, cells: int) -> Floats:
+    return np.stack([np.bincount(place, row, cells) for row in counts]).astype(np.float64)
+
+
+def crossed(before: ScoreSheet, after: ScoreSheet, counts: Floats, noise: float) -> Pair:
+    """Two scores of the same records from counts by label and both cells, shape (2, cells before, cells after)."""
+    clipped = np.maximum(counts, 0.0)
+    totals = np.maximum(counts.sum(axis=(1, 2)), 0.0) / np.maximum(clipped.sum(axis=(1, 2)), 1e-300)
+    scaled = (clipped * totals[:, None, None]).reshape(2, -1)
+    first, second = np.divmod(np.arange(scaled.shape[1]), counts.shape[2])
+    return Pair(before, after, scaled, first, second, lambda weights: noise * float(np.square(weights).sum()))
+
+
+def coarse(pair: Pair, before: ScoreSheet, after: ScoreSheet) -> Pair:
+    """The same joint table, with finer sheets of its own cells: places follow from log-odds."""
+    first = np.searchsorted(before.edges[1:-1], pair.before.odds[pair.in_before], side="right")
+    second = np.searchsorted(after.edges[1:-1], pair.after.odds[pair.in_after], side="right")
+    return replace(pair, before=before, after=after, in_before=first, in_after=second)
+
+
+_Make = Callable[[ScoreSheet, float], Functional | None]
+
+
+def functionals(sheet: ScoreSheet, threshold: float) -> dict[str, Functional]:
+    """The figures that have an influence, by name."""
+    if not sheet.known.all():
+        return {}
+    found = {name: make(sheet, threshold) for name, make in _FIGURES.items()}
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _ratio(sheet: ScoreSheet, part: Floats, whole: Floats) -> Functional | None:
+    records = float((whole * sheet.counts).sum())
+    if records <= 0:
+        return None
+    value = float((part * sheet.counts).sum()) / records
+    return Functional(value, (part - value * whole) / records)
+
+
+def _above(sheet: ScoreSheet, threshold: float) -> Floats:
+    return np.asarray(sheet.above(np.array([threshold]))[0][0])
+
+
+def _at(negative: tuple[float, float], positive: tuple[float, float], base: tuple[float, float, float, float]) -> _Make:
+    """A ratio of sums: weights (of the part, of the whole) of records above the threshold, and of all, by label."""
+
+    def make(sheet: ScoreSheet, threshold: float) -> Functional | None:
+        above = _above(sheet, threshold)
+        part = np.stack([negative[0] * above + base[0], positive[0] * above + base[1]])
+        whole = np.stack([negative[1] * above + base[2], positive[1] * above + base[3]])
+        return _ratio(sheet, part, whole)
+
+    return make
+
+
+def _youden(sheet: ScoreSheet, threshold: float) -> Functional | None:
+    parts = _FIGURES["sensitivity"](sheet, threshold), _FIGURES["specificity"](sheet, threshold)
+    if parts[0] is None or parts[1] is None:
+        return None
+    return Functional(parts[0].value + parts[1].value - 1, parts[0].influence + parts[1].influence)
+
+
+def _balanced(sheet: ScoreSheet, threshold: float) -> Functional | None:
+    youden = _youden(sheet, threshold)
+    return None if youden is None else Functional((youden.value + 1) / 2, youden.influence / 2)
+
+
+def _benefit(sheet: ScoreSheet, threshold: float) -> Functional:
+    above = _above(sheet, threshold)
+    return sheets.mean(sheet, np.stack([-threshold / (1 - threshold) * above, above]))
+
+
+def _weight(fit: sheets.LogisticFit | None, index: int) -> Functional | None:
+    return None if fit is None else fit.weight(index)
+
+
+_FIGURES: Final[Mapping[str, _Make]] = {
+    "auc": lambda sheet, at: sheets.area(sheet),
+    "average_precision": lambda sheet, at: sheets.average_precision(sheet),
+    "accuracy": lambda sheet, at: _at((-1, 0), (1, 0), (1, 0, 1, 1))(sheet, 0.5),
+    "nll": lambda sheet, at: sheets.log_loss(sheet),
+    "brier": lambda sheet, at: sheets.brier(sheet),
+    "scaled_brier": lambda sheet, at: sheets.scaled_brier(sheet),
+    "observed_expected": lambda sheet, at: sheets.observed_expected(sheet),
+    "slope": lambda sheet, at: _weight(sheets.calibration_line(sheet), 1),
+    "intercept": lambda sheet, at: _weight(sheets.calibration_line(sheet), 0),
+    "calibration_in_the_large": lambda sheet, at: _weight(sheets.in_the_large(sheet), 0),
+    "sensitivity": _at((0, 0), (1, 0), (0, 0, 0, 1)),
+    "specificity": _at((-1, 0), (0, 0), (1, 0, 1, 0)),
+    "ppv": _at((0, 1), (1, 1), (0, 0, 0, 0)),
+    "npv": _at((-1, -1), (0, -1), (1, 0, 1, 1)),
+    "f1": _at((0, 1), (2, 1), (0, 0, 0, 1)),
+    "balanced_accuracy": _balanced,
+    "youden": _youden,
+    "net_benefit": _benefit,
+    "alert_rate": _at((1, 0), (1, 0), (0, 0, 1, 1)),
+}
+
+
+def changes(
+    pair: Pair, threshold: float, before: Mapping[str, Measured], after: Mapping[str, Measured]
+) -> dict[str, Measured]:
+    """After less before, by name, for the figures that both state."""
+    first, second = functionals(pair.before, threshold), functionals(pair.after, threshold)
+    found = {}
+    for name in before:
+        values = before[name].value, after[name].value if name in after else float("nan")
+        if isnan(values[0]) or isnan(values[1]):
+            continue
+        if name in first and name in second:
+            found[name] = pair.change(first[name], second[name], values).normal()
+        else:
+            found[name] = difference(after[name], before[name])
+    return found
+
+
+def difference(first: Measured, second: Measured) -> Measured:
+    """The first less the second, with an interval from those of both, as if they were independent."""
+    value = first.value - second.value
+    below = np.hypot(first.value - first.low, second.high - second.value)
+    beyond = np.hypot(first.high - first.value, second.value - second.low)
+    return Measured(value, value - float(below), value + float(beyond))

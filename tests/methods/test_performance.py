@@ -1,0 +1,237 @@
+"""The evaluation of a binary classifier: equal to scikit-learn where sums are exact, covering where they are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.evaluation.simulation import KINDS, studies, summary
+from sklearn import metrics as sk
+
+import fedcalib as fc
+from fedcalib.errors import InputError
+from fedcalib.metrics.table import METRICS
+
+KNOWN = {metric.name: metric for metric in METRICS}
+EXACT = [fc.Open(), fc.SecAgg()]
+
+
+def drawn(kind: str, records: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    score, labels = KINDS[kind].draw(records, np.random.default_rng(seed))
+    return score, labels.astype(np.int64)
+
+
+def sites(score: np.ndarray, labels: np.ndarray, **extra: np.ndarray) -> fc.InProcess:
+    parts = zip(*(np.array_split(column, 5) for column in (score, labels, *extra.values())), strict=True)
+    return fc.InProcess(
+        fc.Federation.of([fc.Records.of_scores(s, y, **dict(zip(extra, rest, strict=True))) for s, y, *rest in parts])
+    )
+
+
+def measured(score: np.ndarray, labels: np.ndarray, privacy: fc.privacy.Privacy, **options: object):
+    method = fc.FederatedMetrics(**options)
+    return fc.run(method, sites(score, labels), privacy, randomness=fc.Simulated(7)).artifact
+
+
+def scikit(score: np.ndarray, labels: np.ndarray, threshold: float) -> dict[str, float]:
+    called = (score >= threshold).astype(int)
+    benefit = ((called & labels).sum() - threshold / (1 - threshold) * (called & (1 - labels)).sum()) / len(labels)
+    recall, specificity = sk.recall_score(labels, called), sk.recall_score(1 - labels, 1 - called)
+    return {
+        "accuracy": sk.accuracy_score(labels, score > 0.5),
+        "brier": sk.brier_score_loss(labels, score),
+        "nll": sk.log_loss(labels, score),
+        "sensitivity": recall,
+        "specificity": specificity,
+        "ppv": sk.precision_score(labels, called),
+        "npv": sk.precision_score(1 - labels, 1 - called),
+        "f1": sk.f1_score(labels, called),
+        "balanced_accuracy": sk.balanced_accuracy_score(labels, called),
+        "youden": recall + specificity - 1,
+        "net_benefit": benefit,
+        "alert_rate": called.mean(),
+        "prevalence": labels.mean(),
+        "observed_expected": labels.sum() / score.sum(),
+        "scaled_brier": 1 - sk.brier_score_loss(labels, score) / (labels.mean() * (1 - labels.mean())),
+        "ece": fc.metrics.binary_ece(score, labels),
+        "debiased_ece": max(fc.metrics.debiased_squared_binary_ece(score, labels), 0.0) ** 0.5,
+    }
+
+
+@pytest.mark.parametrize("privacy", EXACT, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_functions_of_exact_sums_equal_scikit_learn(kind: str, privacy: fc.privacy.Privacy) -> None:
+    score, labels = drawn(kind, 20_000)
+    found = measured(score, labels, privacy, threshold=0.3)
+    for name, value in scikit(score, labels, 0.3).items():
+        assert found.figures[name].value == pytest.approx(value, rel=1e-9, abs=1e-9), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranking_is_within_1e5_of_scikit_learn_at_100_000_records(kind: str) -> None:
+    score, labels = drawn(kind, 100_000)
+    listed = tuple(np.unique(score).tolist()) if kind == "tied" else ()
+    found = measured(score, labels, fc.SecAgg(), scores=listed)
+    assert found.auc is not None
+    assert found.auc.value == pytest.approx(sk.roc_auc_score(labels, score), abs=1e-5)
+    assert found.measure("average_precision").value == pytest.approx(
+        sk.average_precision_score(labels, score), abs=1e-5
+    )
+
+
+def test_the_fine_table_gives_the_figures_of_pooled_records() -> None:
+    score, labels = drawn("ordinary", 20_000)
+    found, probs = measured(score, labels, fc.SecAgg()), np.stack([1 - score, score], axis=1)
+    for name in ("slope", "intercept", "calibration_in_the_large", "ici", "e50", "e90", "smooth_ece"):
+        assert found.figures[name].value == pytest.approx(KNOWN[name].exact(probs, labels), abs=5e-4), name
+
+
+def test_every_estimate_has_a_row_in_the_table_and_an_interval_around_it() -> None:
+    found = measured(*drawn("ordinary", 5_000), fc.DistributedDP(1.0), records=5_000)
+    assert set(found.figures) <= set(KNOWN)
+    for name, one in found.measures().items():
+        assert one.low <= one.value <= one.high and one.low < one.high, name
+    assert list(found.measures()) == [name for name in KNOWN if name in found.measures()]
+
+
+def test_an_auc_interval_on_skewed_scores_is_as_wide_as_delongs() -> None:
+    score, labels = drawn("skewed", 35_000)
+    known = fc.metrics.roc_auc_interval(score, labels)
+    exact, noisy = (
+        measured(score, labels, privacy, records=35_000).auc for privacy in (fc.SecAgg(), fc.DistributedDP(1.0))
+    )
+    assert exact.high - exact.low <= 1.15 * known.width
+    assert noisy.high - noisy.low <= 1.3 * known.width
+
+
+def test_ten_tied_values_have_an_interval_as_wide_as_delongs() -> None:
+    score, labels = drawn("tied", 5_000)
+    known, found = fc.metrics.roc_auc_interval(score, labels), measured(score, labels, fc.SecAgg()).auc
+    assert found.high - found.low <= 1.2 * known.width
+
+
+def test_a_score_of_one_half_is_class_0_for_accuracy_and_positive_at_the_threshold() -> None:
+    found = measured(np.full(100, 0.5), np.arange(100) % 10 == 0, fc.Open())
+    assert found.accuracy.value == 0.9
+    assert found.at(0.5)["sensitivity"].value == 1.0
+
+
+def test_what_noise_drowns_says_what_it_takes() -> None:
+    found = measured(*drawn("rare", 200), fc.DistributedDP(0.1), records=200)
+    assert found.auc is None
+    assert "not measurable at this epsilon: needs about" in found.unmeasurable()["auc"]
+    assert np.isnan(found.measure("auc").value)
+    with pytest.raises(InputError, match="Expected a metric"):
+        found.measure("beauty")
+
+
+@pytest.mark.parametrize("labels", [np.zeros(50, int), np.ones(50, int)])
+def test_one_class_alone_leaves_ranking_undefined(labels: np.ndarray) -> None:
+    found = measured(np.linspace(0.1, 0.9, 50), labels, fc.SecAgg())
+    assert found.unmeasurable()["auc"].startswith("undefined: there are no")
+    assert found.brier is not None
+
+
+def test_curves_are_monotone_and_inside_the_unit_square_under_heavy_noise() -> None:
+    found = measured(*drawn("ordinary", 500), fc.DistributedDP(0.5), records=500)
+    roc = found.roc()
+    for curve in (roc.x, roc.y):
+        assert (np.diff(curve.value) >= 0).all() and curve.value.min() >= 0 and curve.value.max() <= 1
+    bins = found.reliability()
+    inside = np.isnan(bins.score) | ((bins.score >= bins.edges[:-1]) & (bins.score <= bins.edges[1:]))
+    assert inside.all() and (bins.records >= 0).all()
+
+
+def test_the_decision_curve_equals_that_of_pooled_records() -> None:
+    score, labels = drawn("ordinary", 20_000)
+    curve = measured(score, labels, fc.SecAgg()).decision_curve([0.1, 0.2, 0.3])
+    rate = labels.mean()
+    for index, at in enumerate(curve.threshold):
+        assert curve.net_benefit.value[index] == pytest.approx(fc.metrics.net_benefit(score, labels, at), abs=2e-3)
+        assert curve.treat_all.value[index] == pytest.approx(rate - at / (1 - at) * (1 - rate), abs=1e-9)
+    assert curve.net_benefit.low[0] < curve.net_benefit.value[0] < curve.net_benefit.high[0]
+
+
+def test_a_threshold_is_found_by_sensitivity_and_by_net_benefit() -> None:
+    score, labels = drawn("ordinary", 20_000)
+    found = measured(score, labels, fc.SecAgg())
+    at = found.threshold_for(sensitivity=0.9)
+    assert fc.metrics.confusion(score, labels, at).recall == pytest.approx(0.9, abs=0.01)
+    assert 0 < found.threshold_for(net_benefit=True) < 0.5
+    with pytest.raises(InputError, match="both or neither"):
+        found.threshold_for()
+
+
+def test_a_saved_evaluation_keeps_its_figures_and_shows_no_small_cell(tmp_path) -> None:
+    found = measured(*drawn("ordinary", 2_000), fc.SecAgg())
+    again = fc.load(found.save(tmp_path / "performance.json"))
+    assert again.to_json() == found.to_json()
+    counts = again.table.counts
+    assert ((counts == 0) | (counts >= 11)).all()
+    assert again.at(0.5) == found.at(0.5)
+
+
+def test_groups_equal_pooled_records_of_each_group() -> None:
+    score, labels = drawn("ordinary", 6_000)
+    sex = np.random.default_rng(1).choice(["F", "M", "?"], 6_000)
+    method = fc.methods.GroupedMetrics("sex", ("F", "M"))
+    found = fc.run(method, sites(score, labels, sex=sex), fc.SecAgg()).artifact
+    for name in ("F", "M"):
+        own = sex == name
+        for metric, value in scikit(score[own], labels[own], 0.5).items():
+            assert found.groups[name].figures[metric].value == pytest.approx(value, rel=1e-9, abs=1e-9), metric
+    apart = found.differences()["M - F"]["brier"]
+    assert apart.low < apart.value < apart.high
+    assert found.groups["F"].records == (sex == "F").sum()
+
+
+def test_groups_cost_no_more_than_one_table() -> None:
+    score, labels = drawn("ordinary", 2_000)
+    sex = np.random.default_rng(1).choice(["F", "M"], 2_000)
+    clients = sites(score, labels, sex=sex)
+    alone = fc.run(fc.FederatedMetrics(), clients, fc.DistributedDP(1.0), randomness=fc.Simulated(0))
+    method = fc.methods.GroupedMetrics("sex", ("F", "M"))
+    both = fc.run(method, clients, fc.DistributedDP(1.0), randomness=fc.Simulated(0))
+    assert both.privacy.epsilon == alone.privacy.epsilon == 1.0
+    assert both.artifact.groups["F"].table.noise[0].max() == alone.artifact.table.noise[0].max()
+
+
+def test_small_groups_are_withheld() -> None:
+    score, labels = drawn("ordinary", 300)
+    sex = np.where(np.arange(300) < 5, "F", "M")
+    method = fc.methods.GroupedMetrics("sex", ("F", "M"))
+    shown = fc.run(method, sites(score, labels, sex=sex), fc.SecAgg()).artifact.published()
+    assert list(shown.groups) == ["M"] and shown.withheld == ("F",)
+
+
+@pytest.mark.parametrize("how", ["calibrator", "column"])
+def test_a_paired_change_equals_that_of_pooled_records(how: str) -> None:
+    score, labels = drawn("ordinary", 10_000)
+    soften = fc.artifacts.Temperature(1.4)
+    other = soften(score)
+    method = fc.methods.PairedMetrics(soften) if how == "calibrator" else fc.methods.PairedMetrics(column="rival")
+    found = fc.run(method, sites(score, labels, rival=other), fc.SecAgg()).artifact
+    before, after = scikit(score, labels, 0.5), scikit(other, labels, 0.5)
+    for name in ("nll", "brier", "accuracy", "ece", "observed_expected"):
+        assert found.change[name].value == pytest.approx(after[name] - before[name], abs=1e-9), name
+    assert found.change["nll"].high - found.change["nll"].low < 0.5 * (found.after.nll.high - found.after.nll.low)
+
+
+def test_a_paired_interval_holds_the_change_under_noise() -> None:
+    kind, soften, held = KINDS["ordinary"], fc.artifacts.Temperature(1.4), 0
+    score, labels = kind.draw(400_000, np.random.default_rng(5))
+    truth = fc.metrics.binary_nll(soften(score), labels) - fc.metrics.binary_nll(score, labels)
+    for run in range(40):
+        clients = fc.InProcess(kind.federation(2_000, run))
+        method = fc.methods.PairedMetrics(soften, measure=fc.FederatedMetrics(records=2_000))
+        found = fc.run(method, clients, fc.DistributedDP(1.0), randomness=fc.Simulated(run)).artifact.change["nll"]
+        held += found.low <= truth <= found.high
+    assert held >= 34
+
+
+def test_intervals_cover_and_spread_stays_small_in_a_simulation() -> None:
+    kind = KINDS["ordinary"]
+    rows = {row["metric"]: row for row in summary(list(studies(kind, 2_000, fc.DistributedDP(1.0), 60)), kind.truth())}
+    limits = {"auc": 0.05, "ece": 0.037, "nll": 0.07}
+    assert all(float(rows[name]["spread"]) <= 1.2 * most for name, most in limits.items())
+    assert all(float(row["cover"]) >= 0.85 for row in rows.values() if int(row["stated"]) == 60)
+    assert abs(float(rows["slope"]["bias"])) < 0.4
