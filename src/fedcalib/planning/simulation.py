@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.privacy.local import RandomisedReports
 from fedcalib.queries.scores import ScoreTree
 from fedcalib.query import Answer, Query
-from fedcalib.randomness import Simulated
+from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Schema
 from fedcalib.types import Array, Floats, Ints
 
@@ -95,6 +96,7 @@ class ScoreModel:
 
 
 _SEED: Final = 20231
+_MOST_REPORTS: Final = 1 << 21  # of more records than these, noise is normal: sampling them one by one takes too long
 
 
 @final
@@ -126,13 +128,61 @@ class SimulatedEvaluation:
         """The tables of many runs, each with records of its own and the noise of the privacy model."""
         rng, query = np.random.default_rng(seed), next(self.resolution.sheet())
         chances = self.scores.between(self.resolution.axis.edges(self.resolution.cells))
-        noise = noise_levels(query, self.privacy, self.clients, chances)
-        deviation, variance = np.sqrt(noise), noise
-        for _ in range(runs):
+        noise = self._noise(query, chances)
+        for run in range(runs):
             counts = rng.multinomial(self.clients, chances.reshape(-1)).reshape(chances.shape)
-            exact = np.concatenate([level.reshape(-1) for level in _levels(counts.astype(np.float64), query)])
-            answer = Answer.of(query, exact + deviation * rng.normal(size=len(exact)), variance, None)
-            yield _returned(self.resolution.sheet(), answer)
+            value, variance = noise.added(counts, rng, Simulated(seed).derive(str(run)))
+            yield _returned(self.resolution.sheet(), Answer.of(query, value, variance, None))
+
+    def _noise(self, query: Query, chances: Floats) -> _Noise:
+        everyone = Everyone()
+        mechanism = self.privacy.mechanism(query, Plan((query,)), everyone.cohort(self.clients), everyone)
+        if isinstance(mechanism, RandomisedReports) and self.clients <= _MOST_REPORTS:
+            return _Reports(query, mechanism)
+        total = _expected_total(mechanism, query, self.clients, chances)
+        return _Normal(query, mechanism.decode(query, total, self.clients, Simulated(0))[1])
+
+
+class _Noise(ABC):
+    """How counts of leaves become an answer."""
+
+    @abstractmethod
+    def added(self, counts: Ints, rng: np.random.Generator, randomness: Randomness) -> tuple[Floats, Floats]:
+        """The numbers of the answer and their noise variances, (size,) each, from counts, (2, leaves)."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Normal(_Noise):
+    """Normal noise of known variances, which is close to discrete noise once it is summed over cells."""
+
+    query: Query
+    variance: Floats  # (size,)
+
+    def added(self, counts: Ints, rng: np.random.Generator, randomness: Randomness) -> tuple[Floats, Floats]:
+        exact = np.concatenate([level.reshape(-1) for level in _levels(counts, self.query)])
+        return exact + np.sqrt(self.variance) * rng.normal(size=len(exact)), self.variance
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Reports(_Noise):
+    """Reports of single records, sampled from the law of their sum: noise on one cell depends on that on others."""
+
+    query: Query
+    mechanism: RandomisedReports
+
+    def added(self, counts: Ints, rng: np.random.Generator, randomness: Randomness) -> tuple[Floats, Floats]:
+        left, chance, parts = counts, 1.0, []
+        for depth, (name, coder) in enumerate(self.mechanism.coders.items()):
+            own = left  # where every record reports every level
+            if self.mechanism.chances is not None:
+                own = rng.binomial(left, min(self.mechanism.chances[name] / chance, 1.0))
+                left, chance = left - own, chance - self.mechanism.chances[name]
+            level = _levels(own, self.query)[depth].reshape(-1)
+            reported = coder.encoder.total(np.append(level, 0), randomness.derive(name))
+            parts.append(np.append(reported, level.sum()))
+        return self.mechanism.decode(self.query, np.concatenate(parts), int(counts.sum()), randomness)
 
 
 def _returned(flow: Flow[ScoreSheet], answer: Answer) -> ScoreSheet:
@@ -144,15 +194,6 @@ def _returned(flow: Flow[ScoreSheet], answer: Answer) -> ScoreSheet:
         found: ScoreSheet = end.value
         return found
     raise PlanError("Expected an evaluation of one query, found more.")
-
-
-def noise_levels(query: Query, privacy: Privacy, clients: int, chances: Floats) -> Floats:
-    """Noise variances that a privacy model adds to the numbers of an answer, shape (size,)."""
-    everyone = Everyone()
-    mechanism = privacy.mechanism(query, Plan((query,)), everyone.cohort(clients), everyone)
-    total = _expected_total(mechanism, query, clients, chances)
-    _, variance = mechanism.decode(query, total, clients, Simulated(0))
-    return variance
 
 
 def _expected_total(mechanism: Mechanism, query: Query, clients: int, chances: Floats) -> Array:
@@ -167,7 +208,7 @@ def _expected_total(mechanism: Mechanism, query: Query, clients: int, chances: F
     return np.concatenate(parts)
 
 
-def _levels(leaves: Floats, query: Query) -> list[Floats]:
+def _levels(leaves: Array, query: Query) -> list[Array]:
     """Sums of leaves, (2, leaves), at every level that a query counts, from coarse to fine."""
     if not isinstance(query, ScoreTree):
         return [leaves]
