@@ -202,7 +202,7 @@ class SmoothCurve:
         """A figure of absolute distances; draws around the fitted curve are too large by about as much as the fit."""
         low, high = np.quantile(draws, [0.025, 0.975])
         bias = max(float(draws.mean()) - value, 0.0)
-        return within(value, 0.0 if self._calibrated else float(low) - 2 * bias, float(high), 0.0, 1.0)
+        return within(value, 0.0 if self._calibrated else float(low) - 2 * bias, float(high) - bias, 0.0, 1.0)
 
     def ici(self) -> Measured:
         """Mean absolute distance of the curve from the diagonal: the integrated calibration index."""

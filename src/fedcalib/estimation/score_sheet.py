@@ -26,6 +26,7 @@ from fedcalib.types import Bools, Floats
 LEVEL: Final = 0.95
 Z: Final = normal_quantile(LEVEL)
 _MAX_STEPS: Final = 60
+_INFORMATION_Z: Final = 4.0  # standard deviations by which the information of a regression exceeds its noise
 _TOLERANCE: Final = 1e-10
 _TINY: Final = 1e-300
 
@@ -272,10 +273,10 @@ def average_precision(sheet: ScoreSheet) -> Functional:
     hits, called = _from_above(positive), _from_above(records)
     if not sheet.tied:  # the j-th of p positives among m records in random order is about number j (m + 1) / (p + 1)
         hits, called = hits - positive + (positive + 1) / 2, called - records + (records + 1) / 2
-    floor = max(float(sheet.table.total_deviations.max()), 1e-9)
-    called = np.maximum(called, floor)
-    precision = np.minimum(hits / called, 1.0)
+    precision = np.minimum(hits / np.maximum(called, 0.5), 1.0)
     value = float(positive @ precision) / P
+    called = np.maximum(called, max(float(sheet.table.total_deviations.max()), 0.5))
+    hits = np.minimum(hits, called)
     up = np.cumsum(positive * (called - hits) / called**2)
     down = np.cumsum(positive * hits / called**2)
     return Functional(value, np.stack([-down, precision - value + up]) / P)
@@ -371,11 +372,22 @@ def logistic(sheet: ScoreSheet, features: Floats, start: Floats, offset: Floats 
         move *= min(1.0, 1.0 / max(float(np.abs(move).max()), _TINY))
         weights = weights - move
         if np.abs(move).max() < _TOLERANCE:
-            inverse = np.linalg.inv(hessian)
-            return LogisticFit(
-                weights, np.stack([inverse @ (-features.T * rate), inverse @ (features.T * (1 - rate))], 1)
-            )
+            return _fitted(sheet, features, weights, rate)
     return None
+
+
+def _fitted(sheet: ScoreSheet, features: Floats, weights: Floats, rate: Floats) -> LogisticFit | None:
+    """The fit with its influence; None where the information in the signed counts does not exceed its noise."""
+    curvature = rate * (1 - rate)
+    hessian = (features.T * (sheet.table.counts.sum(axis=0) * curvature)) @ features
+    squares = np.square(features).T * curvature  # (k, cells)
+    noise = sheet.table.variance(np.stack([squares, squares], axis=1))
+    if (np.diag(hessian) <= _INFORMATION_Z * np.sqrt(np.maximum(noise, 0.0))).any():
+        return None
+    if np.linalg.eigvalsh(hessian).min() <= 1e-12 * np.abs(hessian).max():
+        return None
+    inverse = np.linalg.inv(hessian)
+    return LogisticFit(weights, np.stack([inverse @ (-features.T * rate), inverse @ (features.T * (1 - rate))], 1))
 
 
 def solved(sheet: ScoreSheet, figure: Functional) -> Estimate:

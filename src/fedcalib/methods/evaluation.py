@@ -175,8 +175,9 @@ def exact_performance(resolution: Resolution, threshold: float, bins: int) -> Fl
 
 def totals_of(sums: Answer, group: int) -> ScoreTotals:
     """The exact sums of one group."""
-    means, confidence = sums["means"][group] / FINE, sums["confidence"][group] / FINE[2]
-    return ScoreTotals(means, sums["squares"][group], sums["decisions"][group], sums["bins"][group], confidence)
+    means, confidence = sums["means"][:, group] / FINE, sums["confidence"][group] / FINE[2]
+    squares, decisions = sums["squares"][:, group], sums["decisions"][:, group]
+    return ScoreTotals(means, squares, decisions, sums["bins"][group], confidence)
 
 
 def _class_metrics(schema: Schema, bins: int, margin: float) -> Flow[MetricsReport]:

@@ -15,6 +15,7 @@ from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.metrics.binning import EVEN, Axis, EvenLogOdds, bin_index_unchecked
 from fedcalib.metrics.losses import SMALLEST
+from fedcalib.numeric import ExactSum, finite
 from fedcalib.query import Block, Bound, Query, RecordQuery, Rows, counted_on
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
@@ -330,7 +331,7 @@ class ScoreSums(RecordQuery):
     >>> from fedcalib.queries.scores import ScoreSums
     >>> query = ScoreSums(15, 0.5)
     >>> total = query.split(query.pooled(fc.Records.of_scores([0.25, 0.75], [0, 1])))
-    >>> (total["means"][0] / [2**8, 2**12, 2**12]).round(3).tolist()
+    >>> (total["means"][:, 0] / [2**8, 2**12, 2**12]).round(3).tolist()
     [0.575, 0.125, 1.0]
     """
 
@@ -353,27 +354,50 @@ class ScoreSums(RecordQuery):
         squares = Bound(loss**2 + 2, float(np.hypot(loss**2, 2**0.5)), loss**2)
         fine = Bound(*(float(FINE[2]),) * 3)
         return {
-            "means": Block((rows, 3), means),
-            "squares": Block((rows, 4), squares),
-            "decisions": Block((rows, 3), Bound(2.0, 2.0**0.5, 1.0), integral=True),
+            "means": Block((3, rows), means),
+            "squares": Block((4, rows), squares),
+            "decisions": Block((3, rows), Bound(2.0, 2.0**0.5, 1.0), integral=True),
             "bins": Block((rows, 2, self.bins), integral=True, one_hot=True),
             "confidence": Block((rows, self.bins), fine),
         }
 
+    @property
+    def _lanes(self) -> Ints:
+        """The first cell of each of the twelve numbers that a record adds, and the number of cells."""
+        rows = len(self.groups) + 1
+        return np.array([*(rows * np.arange(11)), (10 + 2 * self.bins) * rows, self.size])
+
     def rows(self, records: Records) -> Rows:
+        places, values = self._entries(records)
+        cells = np.stack([np.broadcast_to(place, len(records)) for place in places], axis=1) + self._lanes[:-1]
+        return Rows(cells, np.stack(values, axis=1).astype(np.float64), self._lanes)
+
+    def pooled(self, records: Records, scale: Floats | None = None) -> Array:
+        """One number after the other, without rows; each lies within its bound, so do the truncated ones."""
+        lanes, exact, total = self._lanes, ExactSum(self.size), np.zeros(self.size)
+        for chunk in records.chunks():
+            part = np.zeros(self.size)
+            for lane, (place, value) in enumerate(zip(*self._entries(chunk), strict=True)):
+                own = slice(lanes[lane], lanes[lane + 1])
+                steps = finite(value if scale is None else np.trunc(value * scale[own.start]))
+                part[own] = np.bincount(place, steps, own.stop - own.start) if np.ndim(place) else steps.sum()
+            if scale is None:
+                total += part
+            else:
+                exact.add(part.astype(np.int64), int(np.abs(part).max(initial=0.0)))
+        return total if scale is None else exact.value()
+
+    def _entries(self, records: Records) -> tuple[list[Ints], list[Floats]]:
+        """Where in its lane each number goes (0 for all where there are no groups), and the number."""
         score, label = scores_of(records, self.column).astype(np.float64), records.labels
-        group = groups_of(records, self.group, self.groups) if self.group else np.zeros(len(label), dtype=np.int64)
+        group = groups_of(records, self.group, self.groups) if self.group else np.zeros((), dtype=np.int64)
         loss = -np.log(np.maximum(np.where(label == 1, score, 1 - score), SMALLEST))
-        error, called = np.square(score - label), score >= self.threshold
-        right = (score > 0.5) == (label == 1)
+        error, called, right = np.square(score - label), score >= self.threshold, (score > 0.5) == (label == 1)
         values = [FINE[0] * loss, FINE[1] * error, FINE[2] * score, loss**2, error**2, score**2, score * label]
-        values += [right, called & (label == 1), called & (label == 0), np.ones(len(label)), FINE[2] * score]
+        values += [right * 1.0, called * (label == 1) * 1.0, called * (label == 0) * 1.0]
         cell = bin_index_unchecked(score, self.bins)
-        starts = np.cumsum([0, *(block.size for block in self.blocks.values())])
-        cells = [starts[0] + 3 * group + k for k in range(3)] + [starts[1] + 4 * group + k for k in range(4)]
-        cells += [starts[2] + 3 * group + k for k in range(3)]
-        cells += [starts[3] + (2 * group + label) * self.bins + cell, starts[4] + group * self.bins + cell]
-        return Rows(np.stack(cells, axis=1), np.stack(values, axis=1).astype(np.float64))
+        places = [group] * 10 + [(2 * group + label) * self.bins + cell, group * self.bins + cell]
+        return places, [*values, np.ones(len(label)), FINE[2] * score]
 
 
 @final
