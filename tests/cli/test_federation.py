@@ -66,6 +66,8 @@ def test_a_site_prints_the_command_behind_it(keys: Path, tmp_path: Path, capsys:
     data = tmp_path / "north.csv"
     data.write_text("score,label\n0.5,1\n0.4,0\n")
     words = ["site", "start", "--data", data, "--keys", keys / "north", "--state", tmp_path / "s", "--print"]
+    assert run(*words) == exits.USAGE  # the usual engine has no command of Flower behind it
+    words += ["--engine", "supernode"]
     assert run(*words) == exits.FINE
     said = capsys.readouterr().out
     assert f'data-path="{data}"' in said

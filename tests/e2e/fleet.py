@@ -8,19 +8,24 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fedcalib as fc
 from fedcalib.data import Columns, read_checked
 from fedcalib.deploy import certificates
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.job import Job
+from fedcalib.remote.journal import AuditLog
 
+full = pytest.mark.skipif(os.environ.get("FEDCALIB_E2E") not in ("full", "all"), reason="slow; run `make e2e`")
+every = pytest.mark.skipif(os.environ.get("FEDCALIB_E2E") != "all", reason="slow; run `make e2e-all`")
 PATIENCE = 420.0  # seconds; a busy machine takes two minutes a job
 
 
@@ -84,6 +89,16 @@ class Fleet:
         wait("the SuperLink", self._listening, 90)
 
     def start_site(self, name: str) -> None:
+        """Start a site as its operator does."""
+        words = ["site", "start", "--data", self.root / f"{name}.csv", "--keys", self.keys / name]
+        words += ["--policy", self._policy(), "--state", self.root / "sites" / name, "--server", self.link.address]
+        self.start(name, fedcalib(*words))
+
+    def connected(self, name: str) -> bool:
+        return "Connected to" in self.log(name)
+
+    def start_supernode(self, name: str) -> None:
+        """Start a site on Flower's own SuperNode."""
         place = self.keys / name
         node = {
             "data-path": str(self.root / f"{name}.csv"),
@@ -111,14 +126,26 @@ class Fleet:
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def submit(self, job: Job) -> Path:
+    def log(self, name: str) -> str:
+        return (self.root / f"{name}.log").read_text()
+
+    def actions(self, name: str) -> list[str]:
+        """What a site's own log holds."""
+        return [line["action"] for line in AuditLog(self.root / "sites" / name / "log.jsonl").lines()]
+
+    def restart_site(self, name: str) -> None:
+        """Start a site again, with a new log."""
+        (self.root / f"{name}.log").unlink()
+        self.start_site(name)
+
+    def submit(self, job: Job, app: Path | None = None) -> Path:
         out = self.root / "out" / job.key
         places = {
             "directory": str(self.keys / "directory.json"),
             "state": str(self.root / "server" / "jobs"),
             "out": str(out),
         }
-        self.call(deployment.submit(self.link, job, places, self.root / "operator"))
+        self.call(deployment.submit(self.link, job, places, self.root / "operator", app))
         return out
 
     def result(self, out: Path) -> dict[str, Any]:
@@ -141,6 +168,11 @@ class Fleet:
         except OSError:
             return False
         return True
+
+
+def fedcalib(*words: object) -> deployment.Command:
+    """A command of ours as a process."""
+    return deployment.Command((sys.executable, "-m", "fedcalib", *map(str, words)), {})
 
 
 def write_records(path: Path, seed: int, records: int = 200) -> None:

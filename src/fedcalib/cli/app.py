@@ -159,7 +159,8 @@ def build() -> click.Group:
     app = typer.Typer(
         name="fedcalib",
         help="Calibrated, trustworthy probabilities from data that cannot be pooled.",
-        epilog="Exit codes: 0 fine, 1 our bug, 2 usage or bad input, 3 budget refused, 4 policy or cohort refused.",
+        epilog="Exit codes: 0 fine, 1 our bug, 2 usage or bad input, 3 budget refused, 4 policy or cohort refused, "
+        "5 server unavailable.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -88,10 +88,10 @@ def admit(link: Link, public: Path, home: Path) -> Command:
     return _command("flwr", ["supernode", "register", str(_existing(public)), CONNECTION], home)
 
 
-def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Command:
-    """The command that submits a job to the server."""
+def submit(link: Link, job: Job, places: Mapping[str, str], home: Path, app: Path | None = None) -> Command:
+    """The command that submits a job to the server, with our app or another one."""
     connect(link, home)
-    words = ["run", str(bundled("flower_app")), CONNECTION, "--format", "json"]
+    words = ["run", str(app or bundled("flower_app")), CONNECTION, "--format", "json"]
     return _command("flwr", [*words, "--run-config", _pairs({"job": job.pack(), **places})], home)
 
 
@@ -145,6 +145,14 @@ def _existing(path: Path) -> Path:
     if not path.is_file():
         raise InputError(f"Expected the file {path}, found none; see `fedcalib certs`.")
     return path.resolve()
+
+
+def require_flower() -> None:
+    """Refuse to go on without Flower, which is an extra."""
+    from importlib.util import find_spec
+
+    if find_spec("flwr") is None:
+        raise InputError("Expected Flower, found it not installed; install fedcalib[flower].")
 
 
 def check_keys(keys: Path | None, insecure: bool) -> Path | None:

@@ -27,6 +27,7 @@ from fedcalib import __version__
 from fedcalib.accounting.ledger import Ledger
 from fedcalib.artifacts.evaluation import Fitted
 from fedcalib.deploy.commands import NO_TELEMETRY
+from fedcalib.deploy.fleet import record_of, text_of
 from fedcalib.deploy.job import Job
 from fedcalib.errors import FedcalibError, InputError
 from fedcalib.federation import Federation
@@ -35,13 +36,12 @@ from fedcalib.loop import Agreement, Outline, Progress, Result, Runtime, Step, T
 from fedcalib.records import Records, Schema
 from fedcalib.registry import names
 from fedcalib.remote.policy import Policy
-from fedcalib.remote.protocol import ACTIONS, Refused, write
+from fedcalib.remote.protocol import ACTIONS
 from fedcalib.remote.runtime import Remote
-from fedcalib.remote.site import open_site, policy_of, read_directory, records_of, write_identity
+from fedcalib.remote.site import open_site, policy_of, read_directory, records_of, refused_setup, write_identity
 from fedcalib.remote.sites import Notice, Transport
 from fedcalib.secagg import Directory, SigningIdentity
 
-_RECORD: Final = "fedcalib"
 _POLL_SECONDS: Final = 0.2  # seconds between two looks for replies
 
 
@@ -63,7 +63,7 @@ class FlowerTransport(Transport):
         while waiting and time.monotonic() < deadline:
             for message in self.grid.pull_messages(list(waiting)):
                 address = waiting.pop(message.metadata.reply_to_message_id, None)
-                text = None if message.has_error() else _text(message)
+                text = None if message.has_error() else text_of(message)
                 if address is not None and text is not None:
                     replies[address] = text
             if waiting:
@@ -74,7 +74,7 @@ class FlowerTransport(Transport):
         from flwr.app import Message
 
         messages = {
-            address: Message(_record(text), int(address), f"query.{action}", ttl=timeout + 60)
+            address: Message(record_of(text), int(address), f"query.{action}", ttl=timeout + 60)
             for address, text in texts.items()
         }
         sent = set(self.grid.push_messages(list(messages.values())))
@@ -160,37 +160,21 @@ def client_app(
 
     def handler(action: str) -> Callable[[Any, Any], Any]:
         def handle(message: Any, context: Any) -> Any:
-            return Message(_record(_reply(action, message, context)), reply_to=message)
+            return Message(record_of(_reply(action, message, context)), reply_to=message)
 
         return handle
 
     def _reply(action: str, message: Any, context: Any) -> str:
+        node = context.node_config
         try:
-            text = _text(message)
-            node = context.node_config
             site = open_site(places(node), lambda: load(node), policy(node))
-            return site.handle(action, "" if text is None else text)
-        except Exception:  # the text of an error may quote records, and Flower would send it to the server
-            return write(Refused("failed"))
+        except Exception as error:  # its text may quote records, and Flower would send it to the server
+            return refused_setup(places(node), action, error)
+        return site.handle(action, text_of(message) or "")
 
     for action in ACTIONS:
         app.query(action)(handler(action))
     return app
-
-
-def _record(text: str) -> Any:
-    from flwr.app import ConfigRecord, RecordDict
-
-    return RecordDict({_RECORD: ConfigRecord({"text": text.encode()})})
-
-
-def _text(message: Any) -> str | None:
-    """The text of a message; None if it has none."""
-    try:
-        raw = message.content[_RECORD]["text"]
-        return raw.decode() if isinstance(raw, bytes) else None
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 T = TypeVar("T")

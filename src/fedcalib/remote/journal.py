@@ -138,11 +138,12 @@ class StepRecord:
 @final
 @dataclass(frozen=True)
 class RunState:
-    """A run as a site saves it: its outline, the steps answered so far, and the state of secure aggregation."""
+    """A run as a site saves it: its outline, the steps answered, the state of its masks, and a hash of the records."""
 
     outline: Outline
     answered: tuple[StepRecord, ...] = ()
     masks: str = ""
+    data: str = ""
 
     def step(self, step: int) -> StepRecord | None:
         """The record of a step; None if it was not answered yet."""
@@ -190,7 +191,8 @@ class RunState:
     def to_json(self) -> str:
         """Write the state as text; it may hold secrets of secure aggregation."""
         answered = [[one.step, one.question, list(one.attempts), one.reply] for one in self.answered]
-        return json.dumps({"begin": write(_Begin(self.outline, "")), "answered": answered, "masks": self.masks})
+        begin = write(_Begin(self.outline, ""))
+        return json.dumps({"begin": begin, "answered": answered, "masks": self.masks, "data": self.data})
 
     @classmethod
     def from_json(cls, text: str) -> RunState:
@@ -200,8 +202,9 @@ class RunState:
                 StepRecord(step, fingerprint, tuple(tries), reply)
                 for step, fingerprint, tries, reply in data["answered"]
             )
-            return cls(read(data["begin"], _Begin, None).outline, answered, data["masks"])
-        except (KeyError, TypeError, ValueError) as error:
+            outline = read(data["begin"], _Begin, None).outline
+            return cls(outline, answered, data["masks"], str(data.get("data", "")))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise WireError("Expected a saved run, found it damaged; start a new run with this site.") from error
 
 

@@ -88,6 +88,9 @@ REASONS = {
     "cohort": "answers only together with more sites; wait for more, or allow fewer drop-outs",
     "protocol": "received a message that the protocol does not allow; nothing was answered, and its log says why",
     "again": "answered this step before, and a second sum could reveal a client; start a new run, under another name",
+    "data": "changed its records in the middle of the run, so it answered nothing; start a new run, under another name",
+    "setup": "cannot read its own policy, keys or records, so it answered nothing and spent nothing; ask its operator "
+    "to look into `fedcalib site log`",
     "declined": "declined for a reason that is in its own log; ask its operator",
     "disk": "could not write to its disk, so it answered nothing; ask its operator to free space, then run this again",
     "failed": "failed for a reason that is in its own log; ask its operator",
