@@ -21,7 +21,9 @@ import fedcalib as fc
 from fedcalib.data import Columns, read_checked
 from fedcalib.deploy import certificates
 from fedcalib.deploy import commands as deployment
+from fedcalib.deploy.control import Control
 from fedcalib.deploy.job import Job
+from fedcalib.deploy.runs import JobFolder
 from fedcalib.remote.journal import AuditLog
 
 full = pytest.mark.skipif(os.environ.get("FEDCALIB_E2E") not in ("full", "all"), reason="slow; run `make e2e`")
@@ -117,14 +119,18 @@ class Fleet:
         return path
 
     def admit(self, name: str) -> None:
-        self.call(deployment.admit(self.link, self.keys / name / "node.pub", self.root / "operator"))
+        self.control.admit(name, self.keys / name / "node.pub")
 
-    def call(self, command: deployment.Command) -> str:
-        done = subprocess.run(
-            command.words, env=command.whole_environment, capture_output=True, text=True, timeout=120, check=False
+    @property
+    def control(self) -> Control:
+        return Control(self.link)
+
+    def cli(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """Run a command of ours to its end."""
+        command = fedcalib(*words)
+        return subprocess.run(
+            command.words, env=command.whole_environment, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
 
     def log(self, name: str) -> str:
         return (self.root / f"{name}.log").read_text()
@@ -139,14 +145,11 @@ class Fleet:
         self.start_site(name)
 
     def submit(self, job: Job, app: Path | None = None) -> Path:
-        out = self.root / "out" / job.key
-        places = {
-            "directory": str(self.keys / "directory.json"),
-            "state": str(self.root / "server" / "jobs"),
-            "out": str(out),
-        }
-        self.call(deployment.submit(self.link, job, places, self.root / "operator", app))
-        return out
+        """Start a run of a job without waiting for it; returns its folder."""
+        folder = JobFolder.of(self.root / "server", job)
+        places = {"directory": str(self.keys / "directory.json"), "state": str(self.root / "server" / "jobs")}
+        number = self.control.start({"job": job.pack(), "names": json.dumps(self.control.names()), **places}, app)
+        return folder.place(number)
 
     def result(self, out: Path) -> dict[str, Any]:
         wait(f"the result in {out}", (out / "result.json").exists)

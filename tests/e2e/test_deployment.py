@@ -118,7 +118,7 @@ def test_the_server_is_killed_and_goes_on(fleet: Fleet) -> None:
     wait("masked vectors", lambda: any("masked" in stage for stage in fleet.stages(out)))
     fleet.kill("server")
     fleet.start_server()
-    fleet.submit(job)
+    out = fleet.submit(job)
     artifact = load(out / fleet.result(out)["artifact"])
     expected = fc.run(fc.FedBin(), fc.InProcess(fleet.pooled()), fc.SecAgg()).artifact
     assert wire.dumps(artifact) == wire.dumps(expected)

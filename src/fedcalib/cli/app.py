@@ -32,6 +32,7 @@ from fedcalib.cli.calibrate import calibrate
 from fedcalib.cli.compare import compare
 from fedcalib.cli.evaluate import evaluate
 from fedcalib.cli.export import export
+from fedcalib.cli.jobs import jobs, status, stop
 from fedcalib.cli.monitor import monitor
 from fedcalib.cli.plan import plan
 from fedcalib.cli.server import app as server
@@ -168,7 +169,7 @@ def build() -> click.Group:
     for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, train, demo):
         app.command()(command)
     app.add_typer(ledger.group(), name="ledger")
-    for remote in (certs, submit, simulate):
+    for remote in (certs, submit, jobs, status, stop, simulate):
         app.command()(remote)
     app.add_typer(server, name="server")
     app.add_typer(site, name="site")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Final, final
 
 from fedcalib.deploy.job import Job
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, UnavailableError
 
 CONNECTION: Final = "fedcalib"
 NO_TELEMETRY: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -88,10 +87,10 @@ def admit(link: Link, public: Path, home: Path) -> Command:
     return _command("flwr", ["supernode", "register", str(_existing(public)), CONNECTION], home)
 
 
-def submit(link: Link, job: Job, places: Mapping[str, str], home: Path, app: Path | None = None) -> Command:
-    """The command that submits a job to the server, with our app or another one."""
+def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Command:
+    """The command that submits a job to the server."""
     connect(link, home)
-    words = ["run", str(app or bundled("flower_app")), CONNECTION, "--format", "json"]
+    words = ["run", str(bundled("flower_app")), CONNECTION, "--format", "json"]
     return _command("flwr", [*words, "--run-config", _pairs({"job": job.pack(), **places})], home)
 
 
@@ -103,7 +102,7 @@ def connect(link: Link, home: Path) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def await_server(link: Link, seconds: float = 60.0) -> None:
+def await_server(link: Link, seconds: float = 20.0) -> None:
     """Wait until the server accepts connections; it takes a few seconds to start."""
     deadline = time.monotonic() + seconds
     while True:
@@ -112,7 +111,9 @@ def await_server(link: Link, seconds: float = 60.0) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise InputError(f"Expected a server at {link.address}, found none; start it first.") from error
+                raise UnavailableError(
+                    f"Found no server at {link.address} for {seconds:g} s; start it first."
+                ) from error
             time.sleep(0.3)
 
 
@@ -169,14 +170,3 @@ def exec_command(command: Command, show: bool) -> None:
     print(command, file=sys.stdout if show else sys.stderr, flush=True)
     if not show:
         os.execve(command.words[0], command.words, command.whole_environment)  # noqa: S606 - no shell is what we want
-
-
-def call(command: Command) -> str:
-    """The output of a command; raises if it fails."""
-    done = subprocess.run(  # noqa: S603 - the words are our own
-        command.words, env=command.whole_environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        output = (done.stderr or done.stdout).strip()[-600:]
-        raise InputError(f"Expected Flower to succeed, found an error: {output or 'no message'}. It ran: {command}")
-    return done.stdout

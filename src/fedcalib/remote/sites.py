@@ -26,6 +26,10 @@ class Transport(ABC):
     def addresses(self) -> tuple[str, ...]:
         """The sites that can be reached now."""
 
+    def name(self, address: str) -> str:
+        """What people call an address, as far as it is known before a site has introduced itself."""
+        return address
+
     @abstractmethod
     def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
         """Send one text to each address and wait for the answers, at most `timeout` seconds."""
@@ -78,16 +82,22 @@ class SiteConnections:
 
     def connect(self, wanted: int | None, known: Iterable[str]) -> None:
         """Wait for sites and record who they are; a site whose name is unknown or already taken is left out."""
-        found = self._exchange("hello", dict.fromkeys(self._present(wanted), ""), Introduction, str)
+        found = self._exchange("hello", dict.fromkeys(self._present(wanted), ""), Introduction, self.transport.name)
         chosen: dict[str, tuple[str, Introduction]] = {}
         for address, reply in found.items():
             if reply.site in known and reply.site not in chosen and reply.clients > 0:
                 chosen[reply.site] = (address, reply)
             else:
-                self.lost[address] = f"introduced itself as '{reply.site[:60]}', which is unknown or taken"
+                name = self.transport.name(address)
+                self.lost[name] = f"introduced itself as '{reply.site[:60]}', which is unknown or taken"
         self._add_sites(chosen)
         if wanted is not None and len(self.sites) < wanted:
-            raise TooFewClients(f"Expected {wanted} sites, found {len(self.sites)}. {self.problems()}".strip())
+            absent = {site for site in known if site not in self.sites and site not in self.lost}
+            self.lost |= dict.fromkeys(absent, "is not connected; start it, or see what its own output says")
+            raise TooFewClients(
+                f"Expected {wanted} sites, found {len(self.sites)}. {self.problems()} Nothing was spent; run this "
+                "again when they are there."
+            )
 
     def _present(self, wanted: int | None) -> tuple[str, ...]:
         """The addresses of connected sites, once enough of them are there or the time is over."""
@@ -135,8 +145,9 @@ class SiteConnections:
         """Send texts, and repeat them to silent sites: a site answers the same request in the same way."""
         found: dict[str, T] = {}
         left = dict(texts)
+        each = self.timeout / (1 + self.patience)  # so that all tries together take no longer than was said
         for _ in range(1 + self.patience):
-            replies = self.transport.exchange(action, left, self.timeout) if left else {}
+            replies = self.transport.exchange(action, left, each) if left else {}
             for address, text in replies.items():
                 if address in left:
                     self._read_reply(name(address), address, text, kind, found)
