@@ -121,6 +121,8 @@ class Flower(Runtime):
         Called with a notice after each stage: sites asked, sites that answered, and why others are missing.
     names
         The names of sites by the numbers of their nodes, for messages about sites that did not introduce themselves.
+    expected
+        The number of sites and classes, where it is agreed beforehand: nothing is spent if a site cannot take part.
 
     Examples
     --------
@@ -139,10 +141,11 @@ class Flower(Runtime):
     patience: int = 1
     watch: Callable[[Notice], None] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    expected: Schema | None = None
     _remote: Remote = field(init=False)
 
     def __post_init__(self) -> None:
-        told = (self.directory, self.state, self.sites, self.timeout, self.patience, self.watch)
+        told = (self.directory, self.state, self.sites, self.timeout, self.patience, self.watch, self.expected)
         self._remote = Remote(FlowerTransport(self.grid, self.names), *told)
 
     @property
@@ -326,7 +329,7 @@ def server_app() -> Any:
             watch(Notice("begun", 0, 0, {}))
             directory = read_directory(Path(str(config["directory"])))
             names = wire.parse(str(config["names"])) if config["names"] else {}
-            runtime = Flower(grid, directory, folder.path, job.sites, job.timeout, watch=watch, names=names)
+            runtime = Flower(grid, directory, folder.path, job.sites, job.timeout, 1, watch, names, job.schema)
             serve(job, runtime, folder.path, out)
 
     app.main()(main)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib import files
-from fedcalib.data import expand
+from fedcalib.data import Reading, expand
 from fedcalib.deploy.commands import NO_TELEMETRY, Link
 from fedcalib.deploy.fleet import FleetConnection, NodeKey
 from fedcalib.errors import UnavailableError
@@ -73,9 +73,14 @@ class WatchedSite:
         return site.handle(action, text)
 
     def _read(self) -> Site:
-        rules, reading = policy_of(self.places), reading_of(self.places)
-        site = open_site(self.places, lambda: Federation.of([reading.federation.records]), rules)
-        kept, left_out = len(site.federation.records), sum(one.count for one in reading.rejected)
+        found: list[Reading] = []
+
+        def load() -> Federation:
+            found.append(reading_of(self.places))
+            return Federation.of([found[0].federation.records])
+
+        site = open_site(self.places, load, policy_of(self.places))
+        kept, left_out = len(site.federation.records), sum(one.count for one in found[0].rejected)
         entry = {"records": kept, "left_out": left_out, "data": site.fingerprint[:16]}
         with site.journal.locked():
             site.journal.note({"action": "open", "outcome": "opened", **entry})

@@ -12,6 +12,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +26,7 @@ import numpy as np
 from fedcalib import __version__, files, wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.data import Columns, Reading, read_checked
-from fedcalib.errors import FedcalibError, InputError, PolicyError, RefusedError, WireError
+from fedcalib.errors import FedcalibError, InputError, LedgerError, PolicyError, RefusedError, WireError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
@@ -32,7 +34,20 @@ from fedcalib.query import Query
 from fedcalib.randomness import Secure
 from fedcalib.remote.journal import DiskJournal, Journal, PinnedSites, RunState
 from fedcalib.remote.policy import Policy, derived, event_of, fitting, server_reads
-from fedcalib.remote.protocol import Agreed, Begin, Introduction, Question, Refusal, Refused, Relay, Share, read, write
+from fedcalib.remote.protocol import (
+    PROTOCOL,
+    Agreed,
+    Begin,
+    Greeting,
+    Introduction,
+    Question,
+    Refusal,
+    Refused,
+    Relay,
+    Share,
+    read,
+    write,
+)
 from fedcalib.secagg import Client, Directory, MinimumTerms, SetupPlan, SigningIdentity
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import MaskRequest, RosterView, Survivors, UnmaskRequest
@@ -69,7 +84,7 @@ class Site:
 
     def _reply(self, action: str, text: str, entry: dict[str, Any]) -> object:
         steps: dict[str, Callable[[], object]] = {
-            "hello": self._introduce,
+            "hello": lambda: self._introduce(text, entry),
             "begin": lambda: self._begin(read(text, Begin, self.policy.allow_types), entry),
             "shares": lambda: self._relay(read(text, Relay), entry, _shares),
             "ask": lambda: self._answer(read(text, Question, self.policy.allow_types), entry),
@@ -80,11 +95,19 @@ class Site:
             raise Refusal("malformed", f"Expected one of {', '.join(steps)}, found another action.")
         return steps[action]()
 
-    def _introduce(self) -> Introduction:
-        return Introduction(self.identity.name, len(self.federation), self.federation.schema.classes, __version__)
+    def _introduce(self, text: str, entry: dict[str, Any]) -> Introduction:
+        """Who this site is; where a run is proposed, only if it could take part in it, which costs nothing to ask."""
+        classes = self.federation.schema.classes
+        greeting = read(text, Greeting, self.policy.allow_types) if text else Greeting(PROTOCOL, "")
+        if greeting.protocol != PROTOCOL:
+            entry["server"] = f"protocol {greeting.protocol}, fedcalib {greeting.version}"
+        elif greeting.begin is not None and greeting.classes == classes:
+            self._consider(greeting.begin.outline, entry)
+        versions = (__version__, PROTOCOL, round(time.time()))
+        return Introduction(self.identity.name, len(self.federation), classes, *versions)
 
-    def _begin(self, begin: Begin, entry: dict[str, Any]) -> Agreed:
-        outline = begin.outline
+    def _consider(self, outline: Outline, entry: dict[str, Any]) -> RunState:
+        """The state of a run that this site can take part in: its policy, budget, disk and records allow it."""
         entry.update(run=outline.run, queries=[type(query).__name__ for query in outline.queries])
         entry.update(privacy=type(outline.privacy).__name__)
         with fitting():
@@ -93,7 +116,13 @@ class Site:
                 self._rehearse(query, mechanism, outline)
         entry.update(epsilon=None if spending is None else spending.epsilon)
         self._check_records(spending)
-        state = self._run_state(outline)
+        limits = (self.policy.epsilon_a_year, self.policy.exact_runs_per_year)
+        self.journal.check_ready(outline.run, spending, *limits)
+        return self._run_state(outline)
+
+    def _begin(self, begin: Begin, entry: dict[str, Any]) -> Agreed:
+        outline = begin.outline
+        state = self._consider(outline, entry)
         if not begin.terms:
             self.journal.save(outline.run, state.to_json())
             return Agreed("")
@@ -330,6 +359,8 @@ def _word(error: Exception) -> str:
     )
     if isinstance(error, Refusal):
         return error.word
+    if isinstance(error, LedgerError):  # it could not be written, or it is damaged
+        return "disk" if isinstance(error.__cause__, OSError | sqlite3.OperationalError) else "setup"
     return next((word for kind, word in words if isinstance(error, kind)), "failed")
 
 
@@ -345,13 +376,18 @@ def open_site(places: Mapping[str, Any], load: Callable[[], Federation], policy:
     """The site whose files are at the paths `identity`, `directory` and `state` of a configuration.
 
     Records are loaded and checked first: a site that cannot read them, or holds more than its policy says, does not
-    open.
+    open. The reason is in its own log.
     """
     identity = read_identity(Path(_given(places, "identity")))
     directory = read_directory(Path(_given(places, "directory")))
     journal = DiskJournal(Path(_given(places, "state")))
-    federation = load()
-    check_room(federation, policy)
+    try:
+        federation = load()
+        check_room(federation, policy)
+    except Exception as error:
+        with journal.locked():
+            journal.note({"action": "open", "outcome": "refused", "reason": logged_reason(error)})
+        raise
     return Site(identity, directory, federation, policy, journal)
 
 
