@@ -49,6 +49,15 @@ def test_keys_are_private_signed_and_never_overwritten(keys: Path, capsys: pytes
     assert "never overwritten" in capsys.readouterr().err
 
 
+def test_folders_of_state_are_for_their_owner_alone(keys: Path, tmp_path: Path) -> None:
+    for state in (tmp_path / "there", tmp_path / "new"):
+        if state.name == "there":
+            state.mkdir(mode=0o755)
+        assert run("server", "start", "--keys", keys, "--state", state, "--print") == exits.FINE
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert stat.S_IMODE((keys / "north").stat().st_mode) == 0o700
+
+
 def test_insecurity_has_to_be_spelled_out(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = ["--state", tmp_path / "state", "--print"]
     assert run("server", "start", *state) == exits.USAGE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Comma
 
 def connect(link: Link, home: Path) -> None:
     """Write the configuration by which Flower's own command line finds the server."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(home)
     trust = "insecure = true" if link.authority is None else f'root-certificates = "{link.authority.resolve()}"'
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{link.address}"\n{trust}\n'
     (home / "config.toml").write_text(text, encoding="utf-8")
@@ -126,8 +127,15 @@ def bundled(place: str) -> Path:
     raise InputError(f"Expected the folder {place} that comes with fedcalib, found none; install fedcalib again.")
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner may enter, also where it was there before with other rights."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if stat.S_IMODE(folder.stat().st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
 def _command(program: str, words: Sequence[str], home: Path) -> Command:
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(home)
     place = Path(sys.executable).parent / program
     if not place.exists():
         raise InputError(f"Expected {program} beside Python, found none; install fedcalib[flower].")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib import errors, files, wire
+from fedcalib.deploy.commands import make_private
 from fedcalib.deploy.control import Control
 from fedcalib.deploy.job import Job
 from fedcalib.errors import FedcalibError, InputError, UnavailableError
@@ -109,6 +110,8 @@ class JobFolder:
 
     def submit(self, job: Job, control: Control, places: dict[str, str]) -> tuple[Run, bool]:
         """Start a run, or join the one that is under way; the second value says which."""
+        for folder in (self.path.parents[1], self.path.parent, self.path):  # the server's own, jobs, and this one
+            make_private(folder)
         with files.locked(self.path / "submit.lock"):
             before = self.runs()[-1:]
             for run in before:
