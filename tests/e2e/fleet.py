@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.control import Control
 from fedcalib.deploy.job import Job
 from fedcalib.deploy.runs import JobFolder
-from fedcalib.remote.journal import AuditLog
+from fedcalib.remote.journal import AuditLog, DiskJournal
 
 full = pytest.mark.skipif(os.environ.get("FEDCALIB_E2E") not in ("full", "all"), reason="slow; run `make e2e`")
 every = pytest.mark.skipif(os.environ.get("FEDCALIB_E2E") != "all", reason="slow; run `make e2e-all`")
+POLICY = 'privacy_models = ["DistributedDP", "LocalDP", "SourceLaplace", "SecAgg"]\n'  # the default, and exact sums
 PATIENCE = 420.0  # seconds; a busy machine takes two minutes a job
 
 
@@ -46,6 +48,18 @@ def wait(what: str, ready: Callable[[], bool], seconds: float = PATIENCE) -> Non
         time.sleep(0.3)
 
 
+@dataclass(frozen=True)
+class Submitted:
+    """A submission under way."""
+
+    process: subprocess.Popen[str]
+
+    def end(self) -> tuple[int, str]:
+        """The exit code, and what was told."""
+        _, told = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, told
+
+
 class Fleet:
     """Starts processes in sessions of their own, and ends all of them whatever happens."""
 
@@ -53,6 +67,8 @@ class Fleet:
         self.root, self.names = root, [f"site-{index}" for index in range(sites)]
         self.keys = root / "keys"
         self.link = deployment.Link("127.0.0.1", free_port(), self.keys / "ca.crt")
+        self.policy = root / "policy.toml"
+        self.policy.write_text(POLICY)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Fleet:
@@ -79,7 +95,7 @@ class Fleet:
 
     def kill(self, name: str) -> None:
         process = self.running.pop(name)
-        for pid in [*_descendants(process.pid), process.pid]:
+        for pid in [*descendants(process.pid), process.pid]:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -93,7 +109,7 @@ class Fleet:
     def start_site(self, name: str) -> None:
         """Start a site as its operator does."""
         words = ["site", "start", "--data", self.root / f"{name}.csv", "--keys", self.keys / name]
-        words += ["--policy", self._policy(), "--state", self.root / "sites" / name, "--server", self.link.address]
+        words += ["--policy", self.policy, "--state", self.root / "sites" / name, "--server", self.link.address]
         self.start(name, fedcalib(*words))
 
     def connected(self, name: str) -> bool:
@@ -107,16 +123,10 @@ class Fleet:
             "identity": str(place / "identity.json"),
             "directory": str(place / "directory.json"),
             "state": str(self.root / "sites" / name),
-            "policy": str(self._policy()),
+            "policy": str(self.policy),
         }
         home = self.root / "homes" / name
         self.start(name, deployment.supernode(self.link, free_port(), node, place / "node", home))
-
-    def _policy(self) -> Path:
-        """The default policy, and exact sums."""
-        path = self.root / "policy.toml"
-        path.write_text('privacy_models = ["DistributedDP", "LocalDP", "SourceLaplace", "SecAgg"]\n')
-        return path
 
     def admit(self, name: str) -> None:
         self.control.admit(name, self.keys / name / "node.pub")
@@ -150,6 +160,23 @@ class Fleet:
         places = {"directory": str(self.keys / "directory.json"), "state": str(self.root / "server" / "jobs")}
         number = self.control.start({"job": job.pack(), "names": json.dumps(self.control.names()), **places}, app)
         return folder.place(number)
+
+    def hand_in(self, job: Job, out: str = "out") -> Submitted:
+        """`fedcalib submit` as a process, which is not waited for."""
+        path = self.root / f"{job.key}.toml"
+        fields = {name: value for name, value in asdict(job).items() if value not in (None, "", {})}
+        path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items()))
+        words = ["submit", path, "--keys", self.keys, "--port", self.link.port, "--state", self.root / "server"]
+        command = fedcalib(*words, "--out", self.root / out)
+        kinds = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return Submitted(subprocess.Popen(command.words, env=command.whole_environment, text=True, **kinds))
+
+    def spent(self, name: str) -> float:
+        """What a site has paid so far."""
+        journal = DiskJournal(self.root / "sites" / name)
+        if not (journal.folder / "ledger.db").exists():
+            return 0.0
+        return sum(float(account.epsilon) for account in journal.ledger.accounts())
 
     def result(self, out: Path) -> dict[str, Any]:
         wait(f"the result in {out}", (out / "result.json").exists)
@@ -192,10 +219,10 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """List the processes that a process started, and theirs."""
     try:
         listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
-    return [found for child in listed for found in [int(child), *_descendants(int(child))]]
+    return [found for child in listed for found in [int(child), *descendants(int(child))]]
