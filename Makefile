@@ -14,7 +14,7 @@ COMMA := ,
 EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock reproduce e2e fuzz soak clean
+.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock reproduce e2e e2e-all e2e-flower fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -77,12 +77,24 @@ reproduce: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.reproduce $(SOURCE) $(if $(QUICK),--quick) $(if $(MNIST),--data mnist=$(MNIST)) $(if $(FASHION),--data fashion=$(FASHION)) $(if $(CIFAR10),--data cifar10=$(CIFAR10))
 
 # Real processes on loopback, in a network namespace with nothing but loopback where the machine allows one
+E2E := full
 e2e: $(VENV)/.dev
 	@if unshare -rn true 2>/dev/null; then echo "without any network:"; \
-	FEDCALIB_E2E=full unshare -rn sh -c 'ip link set lo up && exec $(BIN)/python -m pytest -q -m e2e tests/e2e'; \
+	FEDCALIB_E2E=$(E2E) unshare -rn sh -c 'ip link set lo up && exec $(BIN)/python -m pytest -q -m e2e tests/e2e'; \
 	else echo "this machine forbids network namespaces; on loopback:"; \
-	FEDCALIB_E2E=full $(BIN)/python -m pytest -q -m e2e tests/e2e; fi
+	FEDCALIB_E2E=$(E2E) $(BIN)/python -m pytest -q -m e2e tests/e2e; fi
 	$(BIN)/python -m pytest -q -m e2e tests/remote
+
+# The same, every fault, and Flower's own SuperNode; takes long
+e2e-all:
+	@$(MAKE) --no-print-directory e2e E2E=all
+
+# The same on other versions of Flower: its wheel alone, ahead of the one that is installed
+FLOWER := 1.41.0 1.42.0
+e2e-flower: $(VENV)/.dev
+	set -e; for version in $(FLOWER); do folder=$(VENV)/flower-$$version; \
+	test -d $$folder || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $$folder flwr==$$version; \
+	echo "Flower $$version:"; PYTHONPATH=$$PWD/$$folder $(BIN)/python -m pytest -q -m e2e tests/e2e; done
 
 # A million mutated messages for every reader and handler, 100,000 requests of a hostile server, 20,000 trials of an audit
 fuzz: $(VENV)/.dev

@@ -10,7 +10,8 @@
     ├── BudgetError        a ledger has too little left
     ├── LedgerError        a ledger cannot be read or written, or was tampered with
     ├── PolicyError        a client declined to answer
-    └── TooFewClients      fewer clients or records took part than the cohort promises
+    ├── TooFewClients      fewer clients or records took part than the cohort promises
+    └── UnavailableError   a server cannot be reached, or a run there ended without a result
 
 Each message states what was expected, what was found and what to do.
 """
@@ -147,3 +148,7 @@ class PolicyError(FedcalibError):
 
 class TooFewClients(FedcalibError):  # noqa: N818 - the name says it as one would
     """Fewer clients or records took part than the cohort promises."""
+
+
+class UnavailableError(FedcalibError):
+    """A server cannot be reached or does not let a site in, or a run there ended without a result."""

@@ -49,6 +49,15 @@ def test_keys_are_private_signed_and_never_overwritten(keys: Path, capsys: pytes
     assert "never overwritten" in capsys.readouterr().err
 
 
+def test_folders_of_state_are_for_their_owner_alone(keys: Path, tmp_path: Path) -> None:
+    for state in (tmp_path / "there", tmp_path / "new"):
+        if state.name == "there":
+            state.mkdir(mode=0o755)
+        assert run("server", "start", "--keys", keys, "--state", state, "--print") == exits.FINE
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert stat.S_IMODE((keys / "north").stat().st_mode) == 0o700
+
+
 def test_insecurity_has_to_be_spelled_out(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = ["--state", tmp_path / "state", "--print"]
     assert run("server", "start", *state) == exits.USAGE
@@ -66,6 +75,8 @@ def test_a_site_prints_the_command_behind_it(keys: Path, tmp_path: Path, capsys:
     data = tmp_path / "north.csv"
     data.write_text("score,label\n0.5,1\n0.4,0\n")
     words = ["site", "start", "--data", data, "--keys", keys / "north", "--state", tmp_path / "s", "--print"]
+    assert run(*words) == exits.USAGE  # the usual engine has no command of Flower behind it
+    words += ["--engine", "supernode"]
     assert run(*words) == exits.FINE
     said = capsys.readouterr().out
     assert f'data-path="{data}"' in said

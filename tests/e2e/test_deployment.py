@@ -1,11 +1,12 @@
-"""Real processes on loopback, with TLS and node authentication: a SuperLink and three SuperNodes run whole jobs.
+"""Real processes on loopback, with TLS and node authentication: a server and three sites run whole jobs.
 
-With FEDCALIB_E2E=full (that is `make e2e`) a node and the server are killed on the real engine as well.
+With FEDCALIB_E2E=full (that is `make e2e`) a node and the server are killed as well, and with FEDCALIB_E2E=all (that is
+`make e2e-all`) the same is done on Flower's own SuperNode.
 """
 
 from __future__ import annotations
 
-import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +16,16 @@ import fedcalib as fc
 from fedcalib import wire
 from fedcalib.artifacts.saving import load
 from fedcalib.deploy.job import Job
-from tests.e2e.fleet import Fleet, wait
+from tests.e2e.fleet import Fleet, every, full, wait
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-full = pytest.mark.skipif(os.environ.get("FEDCALIB_E2E") != "full", reason="slow: killed processes; run `make e2e`")
+HOSTILE = """
+from pathlib import Path
+from fedcalib.deploy.flower import client_app
+Path(MARKER).write_text("the server's code ran at a site")
+client = client_app()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +40,57 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def test_a_node_that_nobody_admitted_is_refused(fleet: Fleet) -> None:
     fleet.start_site("stranger")  # it has keys of the same kind as all others
-    told = fleet.root / "stranger.log"
-    wait("the stranger to give up", lambda: "Failed to activate SuperNode" in told.read_text())
-    wait("the others", lambda: all("SuperNode ID" in (fleet.root / f"{name}.log").read_text() for name in fleet.names))
-    assert "SuperNode ID" not in told.read_text()
-    assert not (fleet.root / "sites" / "stranger").exists()  # it never heard a question
+    wait("the stranger to be told", lambda: "fedcalib server admit" in fleet.log("stranger"))
+    wait("the others", lambda: all(fleet.connected(name) for name in fleet.names))
+    assert not fleet.connected("stranger")
+    assert fleet.actions("stranger") == ["open"]  # it never heard a question
     fleet.kill("stranger")
+
+
+def test_a_node_stops_when_told_and_comes_back_at_once_after_a_crash(fleet: Fleet) -> None:
+    name = fleet.names[0]
+    fleet.running[name].send_signal(signal.SIGTERM)
+    assert fleet.running.pop(name).wait(60) == 0
+    assert fleet.log(name).rstrip().endswith("Stopped.")
+    for _ in range(2):
+        fleet.restart_site(name)
+        wait("the node", lambda: fleet.connected(name))
+        fleet.kill(name)  # the server goes on counting it as connected for a while
+    fleet.restart_site(name)
+    wait("the node", lambda: fleet.connected(name))
+    assert "does not let this node in" not in fleet.log(name)
+
+
+def hostile_app(folder: Path, marker: Path) -> Path:
+    """Our app, but for the part that runs at a site: it leaves a mark where it runs."""
+    app = folder / "app"
+    app.mkdir()
+    ours = Path(__file__).parents[2] / "flower_app"
+    text = (ours / "pyproject.toml").read_text().replace('"fedcalib_app:client"', '"hostile:client"')
+    (app / "pyproject.toml").write_text(text)
+    (app / "fedcalib_app.py").write_text((ours / "fedcalib_app.py").read_text())
+    (app / "hostile.py").write_text(HOSTILE.replace("MARKER", repr(str(marker))))
+    return app
+
+
+def test_an_app_that_the_server_ships_is_not_run(fleet: Fleet, tmp_path: Path) -> None:
+    marker = tmp_path / "mark"
+    job = Job("fed-bin", "secagg", 3, timeout=240, name="hostile")
+    fleet.result(fleet.submit(job, hostile_app(tmp_path, marker)))
+    assert not marker.exists()
+
+
+@every
+def test_flowers_own_node_runs_it(tmp_path: Path) -> None:
+    """The mark of the test above appears where a SuperNode runs what it is sent: the test can fail."""
+    with Fleet(tmp_path, 3) as fleet:
+        fleet.start_server()
+        for name in fleet.names:
+            fleet.admit(name)
+            fleet.start_supernode(name)
+        marker = tmp_path / "mark"
+        fleet.result(fleet.submit(Job("fed-bin", "secagg", 3, timeout=240), hostile_app(tmp_path, marker)))
+        assert marker.exists()
 
 
 def test_answers_equal_the_in_process_ones(fleet: Fleet) -> None:
@@ -67,7 +118,7 @@ def test_the_server_is_killed_and_goes_on(fleet: Fleet) -> None:
     wait("masked vectors", lambda: any("masked" in stage for stage in fleet.stages(out)))
     fleet.kill("server")
     fleet.start_server()
-    fleet.submit(job)
+    out = fleet.submit(job)
     artifact = load(out / fleet.result(out)["artifact"])
     expected = fc.run(fc.FedBin(), fc.InProcess(fleet.pooled()), fc.SecAgg()).artifact
     assert wire.dumps(artifact) == wire.dumps(expected)

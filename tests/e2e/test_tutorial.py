@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.fleet import full
+
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "three-sites.md"
@@ -33,7 +35,7 @@ def test_it_takes_ten_commands_and_one_to_use_the_result() -> None:
     assert all(command.startswith("fedcalib ") for command in commands())
 
 
-@pytest.mark.skipif(os.environ.get("FEDCALIB_E2E") != "full", reason="slow, and takes fixed ports; run `make e2e`")
+@full
 def test_the_page_works_as_printed(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", blocks("python")[0]], cwd=tmp_path, check=True)
     (tmp_path / "job.toml").write_text(blocks("toml")[0], encoding="utf-8")

@@ -61,6 +61,9 @@ class InMemory(Journal):
         """Keep the text."""
         self.runs[run] = text
 
+    def check_ready(self, run: str, spending: Spending | None, most: float, most_exact: int) -> None:
+        """Be ready."""
+
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
         """Keep no budget."""
 

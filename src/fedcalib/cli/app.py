@@ -34,6 +34,7 @@ from fedcalib.cli.calibrate import calibrate
 from fedcalib.cli.compare import compare
 from fedcalib.cli.evaluate import evaluate
 from fedcalib.cli.export import export
+from fedcalib.cli.jobs import jobs, status, stop
 from fedcalib.cli.monitor import monitor
 from fedcalib.cli.plan import plan
 from fedcalib.cli.server import app as server
@@ -207,7 +208,8 @@ def build() -> Any:
     app = typer.Typer(
         name="fedcalib",
         help="Calibrated, trustworthy probabilities from data that cannot be pooled.",
-        epilog="Exit codes: 0 fine, 1 our bug, 2 usage or bad input, 3 budget refused, 4 policy or cohort refused.",
+        epilog="Exit codes: 0 fine, 1 our bug, 2 usage or bad input, 3 budget refused, 4 policy or cohort refused, "
+        "5 server unavailable.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -215,7 +217,7 @@ def build() -> Any:
     for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, train, demo):
         app.command()(command)
     app.add_typer(ledger.group(), name="ledger")
-    for remote in (certs, submit, simulate):
+    for remote in (certs, submit, jobs, status, stop, simulate):
         app.command()(remote)
     app.add_typer(server, name="server")
     app.add_typer(site, name="site")

@@ -13,7 +13,8 @@ from typer import Argument, Option
 
 from fedcalib.cli.voice import Voice
 from fedcalib.deploy import commands as deployment
-from fedcalib.deploy.commands import call, check_keys, exec_command
+from fedcalib.deploy.commands import check_keys, exec_command
+from fedcalib.deploy.control import Control
 from fedcalib.workflows.documents import TextTable
 
 
@@ -76,7 +77,9 @@ def admit(
     if not show:
         deployment.await_server(link)
     for site in sites:
-        command = deployment.admit(link, keys / site / "node.pub", state / "operator")
-        if not show:
-            call(command)
-        Voice(False).note(f"Admitted {site}: {command}" if not show else str(command))
+        public = keys / site / "node.pub"
+        if show:
+            print(deployment.admit(link, public, state / "operator"))
+        else:
+            new = Control(link).admit(site, public)
+            Voice(False).note(f"Admitted {site}." if new else f"{site} was admitted before.")

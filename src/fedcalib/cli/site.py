@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, final
 
 import typer
 from typer import Argument, Option
@@ -23,6 +26,15 @@ _LIMITS = (
     *("fewest_records", "fewest_clients", "exact_runs_per_year", "most_records", "most_cells", "most_work"),
 )
 
+
+@final
+class Engine(StrEnum):
+    """What connects a site to the server."""
+
+    NODE = "node"
+    SUPERNODE = "supernode"
+
+
 app = typer.Typer(help="Run a site, read its log, and preview jobs.", no_args_is_help=True)
 
 State = Annotated[Path, Option(help="Private folder of the site: its runs, its budget, its log.")]
@@ -37,9 +49,12 @@ def start(
     policy: PolicyFile = None,
     state: State = Path("site-state"),
     server: Annotated[str, Option(help="Host and port of the server.")] = "127.0.0.1:8000",
-    port: Annotated[int, Option(help="A free local port for the node's own processes.")] = 9094,
+    engine: Annotated[
+        Engine, Option(help="node: one process that runs no app of the server; supernode: Flower's own node.")
+    ] = Engine.NODE,
+    port: Annotated[int, Option(help="With --engine supernode: a free local port for its own processes.")] = 9094,
     trusted: Annotated[
-        Path | None, Option(help="Flower's list of trusted publishers: only apps that they signed are run.")
+        Path | None, Option(help="With --engine supernode: Flower's list of publishers whose signed apps are run.")
     ] = None,
     label: Annotated[str | None, Option(help="Column of the true classes.")] = None,
     score: options.Score = None,
@@ -47,9 +62,9 @@ def start(
     probs: options.Probs = None,
     unit: options.Unit = None,
     insecure: Annotated[bool, Option("--insecure", help="No TLS and no node authentication.")] = False,
-    show: Annotated[bool, Option("--print", help="Print the Flower command and stop.")] = False,
+    show: Annotated[bool, Option("--print", help="With --engine supernode: print its command and stop.")] = False,
 ) -> None:
-    """Start a site (a Flower SuperNode) that answers within its policy and writes everything down."""
+    """Start a site that answers within its policy and writes everything down."""
     rules = Policy() if policy is None else Policy.read(policy)  # a wrong one is told now, not at the first query
     for path in (data, keys / "identity.json", keys / "directory.json"):
         if not path.exists():
@@ -60,10 +75,25 @@ def start(
     node = {name: str(path.resolve()) for name, path in {**places, **keyed}.items() if path is not None}
     node |= {name: column for name, column in columns.items() if column is not None}
     check_keys(None if insecure else keys, insecure)
-    _check_data(node, rules)
     link = _link(server, None if insecure else keys / "ca.crt")
     key = None if insecure else keys / "node"
+    if engine is Engine.NODE:
+        if show or trusted is not None:
+            raise InputError("Expected --print and --trusted with --engine supernode, found them without.")
+        _run_node(link, key, node, state)
+        return
+    _check_data(node, rules)
     exec_command(deployment.supernode(link, port, node, key, state / "node", trusted=trusted), show)
+
+
+def _run_node(link: deployment.Link, key: Path | None, node: dict[str, str], state: Path) -> None:
+    """Run the node in this process, with a line per event on stderr."""
+    from fedcalib.deploy.node import Node, WatchedSite  # needs Flower, which is an extra
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("fedcalib").setLevel(logging.INFO)
+    deployment.require_flower()
+    Node(link, key, WatchedSite(node), state).run()
 
 
 def _check_data(node: dict[str, str], rules: Policy) -> None:

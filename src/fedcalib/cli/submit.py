@@ -5,22 +5,24 @@
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from typer import Option
 
-from fedcalib import errors, registry
+from fedcalib import registry
 from fedcalib.cli import options
+from fedcalib.cli.jobs import notice
 from fedcalib.cli.voice import Voice
 from fedcalib.data import Columns, expand, read_checked
 from fedcalib.deploy import commands as deployment
-from fedcalib.deploy.commands import call, check_keys
+from fedcalib.deploy.commands import check_keys
+from fedcalib.deploy.control import Control
 from fedcalib.deploy.job import Job
-from fedcalib.errors import FedcalibError, InputError
+from fedcalib.deploy.runs import Follower, JobFolder, Run, error_of
+from fedcalib.errors import InputError
+from fedcalib.files import write_all
 from fedcalib.loop import Result, run
 from fedcalib.workflows.documents import TextTable
 
@@ -64,9 +66,6 @@ def simulate(
     voice.result({"nodes": nodes, "privacy": asdict(result.privacy)}, [TextTable("Simulated", ("", ""), rows)])
 
 
-_PULSE: Final = 0.5
-
-
 def submit(
     job: Path,
     *,
@@ -82,62 +81,35 @@ def submit(
     format_: options.Shape = options.Format.TEXT,
 ) -> None:
     """Run a job on the sites of a federation; run it again to go on where it stopped. Runs where the server runs."""
-    voice = Voice(format_ is options.Format.JSON)
     asked = Job.read(job)
     folder = check_keys(keys, insecure)
     known = directory or (folder / "directory.json" if folder else None)
     if known is None:
         raise InputError("Expected --directory FILE with the sites' identity keys, found none.")
     link = deployment.Link(host, port, None if folder is None else folder / "ca.crt")
-    places = {"directory": known, "state": state / "jobs", "out": out}
-    whole = {name: str(path.resolve()) for name, path in places.items()}
-    command = deployment.submit(link, asked, whole, state / "operator")
+    places = {"directory": str(known.resolve()), "state": str((state / "jobs").resolve())}
     if show:
-        print(command)
+        print(deployment.submit(link, asked, places, state / "operator"))
         return
     deployment.await_server(link)
-    voice.note(str(command))
-    (out / "result.json").unlink(missing_ok=True)
-    begun = _lines(out)
-    call(command)
-    _tell(voice, _watched(out, begun, wait, voice), out)
+    voice, control = Voice(format_ is options.Format.JSON), Control(link)
+    run, new = JobFolder.of(state.resolve(), asked).submit(asked, control, places)
+    by = "" if new else f", which {run.by} submitted at {run.at} and is under way"
+    voice.note(f"Run {run.number}{by}; stop it with `fedcalib stop {run.number}`.")
+    try:
+        document = Follower(run, control, lambda line: voice.note(notice(line))).wait(wait)
+    except KeyboardInterrupt:
+        voice.note(f"Run {run.number} goes on; see `fedcalib status {run.number}` and `fedcalib stop {run.number}`.")
+        raise
+    _take(run, document, out, voice)
 
 
-def _watched(out: Path, begun: int, wait: float, voice: Voice) -> dict[str, Any]:
-    """Pass on what the server writes about its progress until there is a result."""
-    deadline, seen = time.monotonic() + wait, begun
-    while not (out / "result.json").exists():
-        seen = _pass_on(out, seen, voice)
-        if time.monotonic() > deadline:
-            raise InputError(f"Expected a result within {wait:g} s, found none yet; look into {out} later.")
-        time.sleep(_PULSE)
-    _pass_on(out, seen, voice)
-    document: dict[str, Any] = json.loads((out / "result.json").read_text(encoding="utf-8"))
-    return document
-
-
-def _pass_on(out: Path, seen: int, voice: Voice) -> int:
-    if not (out / "progress.jsonl").exists():
-        return seen
-    lines = (out / "progress.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    for text in lines[seen:]:
-        line = json.loads(text)
-        lost = "; ".join(f"{site} {why}" for site, why in line["lost"].items())
-        count = f", {line['answered']} of {line['asked']} sites answered" if line["asked"] else ""
-        left = "" if line.get("epsilon_left") is None else f", epsilon left: {line['epsilon_left']:g}"
-        voice.note(f"{line['stage']}{count}{left}" + (f" (lost: {lost})" if lost else ""))
-    return len(lines)
-
-
-def _lines(out: Path) -> int:
-    path = out / "progress.jsonl"
-    return len(path.read_text(encoding="utf-8").split("\n")) - 1 if path.exists() else 0
-
-
-def _tell(voice: Voice, document: dict[str, Any], out: Path) -> None:
-    if "error" in document:
-        kind = getattr(errors, str(document.get("kind")), FedcalibError)
-        raise kind(document["error"])
+def _take(run: Run, document: dict[str, Any], out: Path, voice: Voice) -> None:
+    """Copy what a run wrote, and say how it ended."""
+    written = [path for path in sorted(run.folder.iterdir()) if path.is_file() and path.name != "lock"]
+    write_all(out, {path.name: path.read_bytes() for path in written})
+    if error := error_of(document):
+        raise error
     spent = document["privacy"]
-    written = tuple((name, str(out / document[name])) for name in ("artifact", "report") if name in document)
-    voice.result(document, [TextTable("Done", ("", ""), (*written, ("privacy", spent["statement"])))])
+    results = tuple((name, str(out / document[name])) for name in ("artifact", "report") if name in document)
+    voice.result(document, [TextTable("Done", ("", ""), (*results, ("privacy", spent["statement"])))])

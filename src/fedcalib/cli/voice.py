@@ -21,12 +21,14 @@ BUG: Final = 1
 USAGE: Final = 2
 BUDGET: Final = 3
 REFUSED: Final = 4
+UNAVAILABLE: Final = 5
 INTERRUPTED: Final = 130
 
 _CODES: Final = {
     USAGE: (errors.InputError, errors.TranscriptError, errors.WireError, errors.LedgerError),
     BUDGET: (errors.BudgetError,),
     REFUSED: (errors.RefusedError, errors.PolicyError, errors.TooFewClients),
+    UNAVAILABLE: (errors.UnavailableError,),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import subprocess
+import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, final
 
 from fedcalib.deploy.job import Job
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, UnavailableError
 
 CONNECTION: Final = "fedcalib"
 NO_TELEMETRY: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -97,13 +97,13 @@ def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Comma
 
 def connect(link: Link, home: Path) -> None:
     """Write the configuration by which Flower's own command line finds the server."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(home)
     trust = "insecure = true" if link.authority is None else f'root-certificates = "{link.authority.resolve()}"'
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{link.address}"\n{trust}\n'
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def await_server(link: Link, seconds: float = 60.0) -> None:
+def await_server(link: Link, seconds: float = 20.0) -> None:
     """Wait until the server accepts connections; it takes a few seconds to start."""
     deadline = time.monotonic() + seconds
     while True:
@@ -112,7 +112,9 @@ def await_server(link: Link, seconds: float = 60.0) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise InputError(f"Expected a server at {link.address}, found none; start it first.") from error
+                raise UnavailableError(
+                    f"Found no server at {link.address} for {seconds:g} s; start it first."
+                ) from error
             time.sleep(0.3)
 
 
@@ -125,8 +127,15 @@ def bundled(place: str) -> Path:
     raise InputError(f"Expected the folder {place} that comes with fedcalib, found none; install fedcalib again.")
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner may enter, also where it was there before with other rights."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if stat.S_IMODE(folder.stat().st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
 def _command(program: str, words: Sequence[str], home: Path) -> Command:
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(home)
     place = Path(sys.executable).parent / program
     if not place.exists():
         raise InputError(f"Expected {program} beside Python, found none; install fedcalib[flower].")
@@ -147,6 +156,14 @@ def _existing(path: Path) -> Path:
     return path.resolve()
 
 
+def require_flower() -> None:
+    """Refuse to go on without Flower, which is an extra."""
+    from importlib.util import find_spec
+
+    if find_spec("flwr") is None:
+        raise InputError("Expected Flower, found it not installed; install fedcalib[flower].")
+
+
 def check_keys(keys: Path | None, insecure: bool) -> Path | None:
     """The folder of keys; None only with --insecure."""
     if keys is None and not insecure:
@@ -161,14 +178,3 @@ def exec_command(command: Command, show: bool) -> None:
     print(command, file=sys.stdout if show else sys.stderr, flush=True)
     if not show:
         os.execve(command.words[0], command.words, command.whole_environment)  # noqa: S606 - no shell is what we want
-
-
-def call(command: Command) -> str:
-    """The output of a command; raises if it fails."""
-    done = subprocess.run(  # noqa: S603 - the words are our own
-        command.words, env=command.whole_environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        output = (done.stderr or done.stdout).strip()[-600:]
-        raise InputError(f"Expected Flower to succeed, found an error: {output or 'no message'}. It ran: {command}")
-    return done.stdout

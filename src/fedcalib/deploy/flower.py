@@ -23,34 +23,44 @@ from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
-from fedcalib import __version__
+from fedcalib import __version__, wire
 from fedcalib.accounting.ledger import Ledger
 from fedcalib.artifacts.evaluation import Fitted
 from fedcalib.deploy.commands import NO_TELEMETRY
+from fedcalib.deploy.fleet import record_of, text_of
 from fedcalib.deploy.job import Job
-from fedcalib.errors import FedcalibError, InputError
+from fedcalib.deploy.runs import JobFolder, reported, write_result
+from fedcalib.errors import InputError
 from fedcalib.federation import Federation
-from fedcalib.files import append, save_text, write_all
+from fedcalib.files import append, write_all
 from fedcalib.loop import Agreement, Outline, Progress, Result, Runtime, Step, Total, conduct
 from fedcalib.records import Records, Schema
 from fedcalib.registry import names
 from fedcalib.remote.policy import Policy
-from fedcalib.remote.protocol import ACTIONS, Refused, write
+from fedcalib.remote.protocol import ACTIONS
 from fedcalib.remote.runtime import Remote
-from fedcalib.remote.site import open_site, policy_of, read_directory, records_of, write_identity
+from fedcalib.remote.site import open_site, policy_of, read_directory, records_of, refused_setup, write_identity
 from fedcalib.remote.sites import Notice, Transport
 from fedcalib.secagg import Directory, SigningIdentity
 
-_RECORD: Final = "fedcalib"
 _POLL_SECONDS: Final = 0.2  # seconds between two looks for replies
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FlowerTransport(Transport):
-    """The nodes of a Flower grid. Replies are matched by the message that they answer; errors count as no reply."""
+    """The nodes of a Flower grid. Replies are matched by the message that they answer; errors count as no reply.
+
+    `names` holds the names of sites by the numbers of their nodes, for messages to people. A text that is sent again is
+    answered by a reply to any of its messages, so that a slow site is not asked in vain.
+    """
 
     grid: Any
+    names: Mapping[str, str] = field(default_factory=dict)
+    _sent: dict[tuple[str, str, str], set[str]] = field(default_factory=dict, init=False)
+
+    def name(self, address: str) -> str:
+        return self.names.get(address, f"node {address}")
 
     def addresses(self) -> tuple[str, ...]:
         return tuple(str(node) for node in sorted(self.grid.get_node_ids()))
@@ -63,9 +73,11 @@ class FlowerTransport(Transport):
         while waiting and time.monotonic() < deadline:
             for message in self.grid.pull_messages(list(waiting)):
                 address = waiting.pop(message.metadata.reply_to_message_id, None)
-                text = None if message.has_error() else _text(message)
+                text = None if message.has_error() else text_of(message)
                 if address is not None and text is not None:
                     replies[address] = text
+                    self._sent.pop((action, address, texts[address]), None)
+            waiting = {number: address for number, address in waiting.items() if address not in replies}
             if waiting:
                 time.sleep(_POLL_SECONDS)
         return replies
@@ -74,12 +86,16 @@ class FlowerTransport(Transport):
         from flwr.app import Message
 
         messages = {
-            address: Message(_record(text), int(address), f"query.{action}", ttl=timeout + 60)
+            address: Message(record_of(text), int(address), f"query.{action}", ttl=timeout + 60)
             for address, text in texts.items()
         }
         sent = set(self.grid.push_messages(list(messages.values())))
-        ids = {message.metadata.message_id: address for address, message in messages.items()}
-        return {number: address for number, address in ids.items() if number in sent}
+        waiting: dict[str, str] = {}
+        for address, message in messages.items():
+            ids = self._sent.setdefault((action, address, texts[address]), set())
+            ids |= {message.metadata.message_id} & sent
+            waiting |= dict.fromkeys(ids, address)
+        return waiting
 
 
 @final
@@ -103,6 +119,10 @@ class Flower(Runtime):
         How often sites that did not reply are sent the same message again.
     watch
         Called with a notice after each stage: sites asked, sites that answered, and why others are missing.
+    names
+        The names of sites by the numbers of their nodes, for messages about sites that did not introduce themselves.
+    expected
+        The number of sites and classes, where it is agreed beforehand: nothing is spent if a site cannot take part.
 
     Examples
     --------
@@ -120,11 +140,13 @@ class Flower(Runtime):
     timeout: float = 120.0
     patience: int = 1
     watch: Callable[[Notice], None] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    expected: Schema | None = None
     _remote: Remote = field(init=False)
 
     def __post_init__(self) -> None:
-        told = (self.directory, self.state, self.sites, self.timeout, self.patience, self.watch)
-        self._remote = Remote(FlowerTransport(self.grid), *told)
+        told = (self.directory, self.state, self.sites, self.timeout, self.patience, self.watch, self.expected)
+        self._remote = Remote(FlowerTransport(self.grid, self.names), *told)
 
     @property
     def schema(self) -> Schema:
@@ -160,37 +182,21 @@ def client_app(
 
     def handler(action: str) -> Callable[[Any, Any], Any]:
         def handle(message: Any, context: Any) -> Any:
-            return Message(_record(_reply(action, message, context)), reply_to=message)
+            return Message(record_of(_reply(action, message, context)), reply_to=message)
 
         return handle
 
     def _reply(action: str, message: Any, context: Any) -> str:
+        node = context.node_config
         try:
-            text = _text(message)
-            node = context.node_config
             site = open_site(places(node), lambda: load(node), policy(node))
-            return site.handle(action, "" if text is None else text)
-        except Exception:  # the text of an error may quote records, and Flower would send it to the server
-            return write(Refused("failed"))
+        except Exception as error:  # its text may quote records, and Flower would send it to the server
+            return refused_setup(places(node), action, error)
+        return site.handle(action, text_of(message) or "")
 
     for action in ACTIONS:
         app.query(action)(handler(action))
     return app
-
-
-def _record(text: str) -> Any:
-    from flwr.app import ConfigRecord, RecordDict
-
-    return RecordDict({_RECORD: ConfigRecord({"text": text.encode()})})
-
-
-def _text(message: Any) -> str | None:
-    """The text of a message; None if it has none."""
-    try:
-        raw = message.content[_RECORD]["text"]
-        return raw.decode() if isinstance(raw, bytes) else None
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 T = TypeVar("T")
@@ -315,14 +321,16 @@ def server_app() -> Any:
 
     def main(grid: Any, context: Any) -> None:
         config = context.run_config
-        out = Path(str(config["out"]))
-        try:
-            job = Job.unpack(str(config["job"]))
-            folder = Path(str(config["state"])) / job.key
-            directory, watch = read_directory(Path(str(config["directory"]))), progress_log(out / "progress.jsonl")
-            serve(job, Flower(grid, directory, folder, job.sites, job.timeout, watch=watch), folder, out)
-        except FedcalibError as error:
-            _write(out, {"error": str(error), "kind": type(error).__name__})
+        job = Job.unpack(str(config["job"]))
+        folder = JobFolder(Path(str(config["state"])) / job.key)
+        out = folder.place(context.run_id)
+        with reported(out):
+            watch = progress_log(out / "progress.jsonl")
+            watch(Notice("begun", 0, 0, {}))
+            directory = read_directory(Path(str(config["directory"])))
+            names = wire.parse(str(config["names"])) if config["names"] else {}
+            runtime = Flower(grid, directory, folder.path, job.sites, job.timeout, 1, watch, names, job.schema)
+            serve(job, runtime, folder.path, out)
 
     app.main()(main)
     return app
@@ -341,7 +349,7 @@ def serve(job: Job, runtime: Runtime, folder: Path, out: Path) -> Result[Any]:
     agreed = Agreement.of(job.build_method(), job.build_privacy(), job.participation(), runtime.schema)
     result = conduct(agreed, runtime, transcript=folder / "transcript.jsonl", ledger=ledger, watch=watch)
     saved = _measured(job, agreed, result, out) if job.measure else _artifact(result, out)
-    _write(out, {"job": asdict(job), "privacy": asdict(result.privacy), **saved})
+    write_result(out, {"job": asdict(job), "privacy": asdict(result.privacy), **saved})
     return result
 
 
@@ -369,7 +377,3 @@ def progress_log(path: Path) -> Callable[[Notice], None]:
         append(path, json.dumps(line) + "\n")
 
     return note
-
-
-def _write(out: Path, document: Mapping[str, Any]) -> None:
-    save_text(out / "result.json", json.dumps({"schema_version": 1, **document}, indent=1) + "\n")

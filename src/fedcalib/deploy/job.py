@@ -128,14 +128,15 @@ class Job:
 
     def plan(self) -> Plan:
         """Every query of the run."""
-        return Plan.of(self.build_method(), self._schema)
+        return Plan.of(self.build_method(), self.schema)
 
     def outline(self) -> Outline:
         """What sites receive before the first query."""
-        agreed = Agreement.of(self.build_method(), self.build_privacy(), self.participation(), self._schema)
+        agreed = Agreement.of(self.build_method(), self.build_privacy(), self.participation(), self.schema)
         queries = agreed.plan.queries
         return Outline(f"preview-{self.key}", queries, agreed.privacy, agreed.cohort, agreed.participation)
 
     @property
-    def _schema(self) -> Schema:
+    def schema(self) -> Schema:
+        """What is public about the sites."""
         return Schema(self.classes, self.sites)

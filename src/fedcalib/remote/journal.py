@@ -8,6 +8,7 @@ hold the hash of the line before. Field names of what is saved are a file format
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import stat
 from abc import ABC, abstractmethod
@@ -31,6 +32,7 @@ from fedcalib.remote.protocol import Refusal, read, write
 
 FIRST_HASH: Final = "0" * 64
 _SECRET_BYTES: Final = 32
+_PROBE_BYTES: Final = 1 << 17  # more than what a small run writes
 
 _TAIL: Final = 1 << 16  # bytes at the end of a log that are looked at first
 
@@ -138,11 +140,12 @@ class StepRecord:
 @final
 @dataclass(frozen=True)
 class RunState:
-    """A run as a site saves it: its outline, the steps answered so far, and the state of secure aggregation."""
+    """A run as a site saves it: its outline, the steps answered, the state of its masks, and a hash of the records."""
 
     outline: Outline
     answered: tuple[StepRecord, ...] = ()
     masks: str = ""
+    data: str = ""
 
     def step(self, step: int) -> StepRecord | None:
         """The record of a step; None if it was not answered yet."""
@@ -190,7 +193,8 @@ class RunState:
     def to_json(self) -> str:
         """Write the state as text; it may hold secrets of secure aggregation."""
         answered = [[one.step, one.question, list(one.attempts), one.reply] for one in self.answered]
-        return json.dumps({"begin": write(_Begin(self.outline, "")), "answered": answered, "masks": self.masks})
+        begin = write(_Begin(self.outline, ""))
+        return json.dumps({"begin": begin, "answered": answered, "masks": self.masks, "data": self.data})
 
     @classmethod
     def from_json(cls, text: str) -> RunState:
@@ -200,8 +204,9 @@ class RunState:
                 StepRecord(step, fingerprint, tuple(tries), reply)
                 for step, fingerprint, tries, reply in data["answered"]
             )
-            return cls(read(data["begin"], _Begin, None).outline, answered, data["masks"])
-        except (KeyError, TypeError, ValueError) as error:
+            outline = read(data["begin"], _Begin, None).outline
+            return cls(outline, answered, data["masks"], str(data.get("data", "")))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise WireError("Expected a saved run, found it damaged; start a new run with this site.") from error
 
 
@@ -238,6 +243,13 @@ class Journal(ABC):
     @abstractmethod
     def save(self, run: str, text: str) -> None:
         """Save a run, durably."""
+
+    @abstractmethod
+    def check_ready(self, run: str, spending: Spending | None, most: float, most_exact: int) -> None:
+        """Refuse a run that could not be paid for, or while nothing can be written; nothing is spent.
+
+        The limits are those of `debit` and `count_exact`.
+        """
 
     @abstractmethod
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
@@ -282,14 +294,31 @@ class DiskJournal(Journal):
     def save(self, run: str, text: str) -> None:
         files.write(self._run(run), text.encode(), private=True)
 
-    def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
-        """Debit the one account of this site's records; see `ACCOUNT`."""
-        spending = replace(spending, epsilon=max(spending.epsilon or 0.0, MIN_DEBIT))
+    def check_ready(self, run: str, spending: Spending | None, most: float, most_exact: int) -> None:
+        """Look at the budget, and write and remove as much as a run may need."""
+        probe, ledger = self.folder / "probe", Path(self.ledger.path)
+        try:
+            probe.write_bytes(bytes(_PROBE_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
+        if ledger.exists() and not os.access(ledger, os.W_OK):
+            raise PermissionError(f"Expected to write {ledger}, found that this user may not.")
+        if spending is None:
+            self._check_exact(run, most_exact)
+        else:
+            self._check_budget(run, 0, max(spending.epsilon or 0.0, MIN_DEBIT), most)
+
+    def _check_budget(self, run: str, attempt: int, wanted: float, most: float) -> None:
         known = self.ledger.entries() if Path(self.ledger.path).exists() else ()
         debits = [entry for entry in known if entry.kind == "debit"]
         if not any((entry.run, entry.attempt) == (run, attempt) for entry in debits):
             spent = sum(entry.epsilon_micro for entry in debits if entry.at >= _a_year_ago())
-            _check_left(spent, spending.epsilon or MIN_DEBIT, most)
+            _check_left(spent, wanted, most)
+
+    def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
+        """Debit the one account of this site's records; see `ACCOUNT`."""
+        spending = replace(spending, epsilon=max(spending.epsilon or 0.0, MIN_DEBIT))
+        self._check_budget(run, attempt, spending.epsilon or MIN_DEBIT, most)
         one = replace(spending, unit="record", adjacency="add/remove", statement=_stated(spending))
         try:
             self.ledger.debit(run, ACCOUNT, one, attempt=attempt)
@@ -297,13 +326,17 @@ class DiskJournal(Journal):
             raise Refusal("budget", str(error)) from error
 
     def count_exact(self, run: str, most: int) -> None:
-        exact, since = self._exact(), _a_year_ago()
-        recent = {name: at for name, at in exact["runs"].items() if at >= since}
-        if run in recent:
-            return
-        if len(recent) >= most:
+        recent = self._check_exact(run, most)
+        if run not in recent:
+            self._save_exact({**self._exact(), "runs": {**recent, run: _now()}})
+
+    def _check_exact(self, run: str, most: int) -> dict[str, str]:
+        """The runs of the last year; refuses one more than `most`."""
+        since = _a_year_ago()
+        recent = {name: at for name, at in self._exact()["runs"].items() if at >= since}
+        if run not in recent and len(recent) >= most:
             raise Refusal("budget", f"Expected at most {most} runs of exact sums in 365 days, found {len(recent)}.")
-        self._save_exact({**exact, "runs": {**recent, run: _now()}})
+        return recent
 
     def pin_roster(self, data: str, roster: PinnedSites, fewest: int) -> None:
         exact = self._exact()

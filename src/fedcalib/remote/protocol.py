@@ -1,7 +1,7 @@
 """The messages between a server and its sites, as JSON text, and the limits of what a message may hold.
 
     action    server to site         site to server
-    hello     nothing                Introduction
+    hello     Greeting, or nothing   Introduction: and, where the greeting holds a run, that this site could take part
     begin     Begin                  Agreed: with keys where sums are masked, otherwise consent alone
     shares    Relay                  Relay
     ask       Question               Share, or a Relay with a masked vector
@@ -54,6 +54,7 @@ MAX_DENSE: Final = 1 << 8  # cells that a local report writes out per record: ha
 MAX_WORK: Final = 1 << 28  # numbers to touch in one answer, about two seconds; see `policy.work`
 MAX_INTEGERS: Final = {  # by the name of the field, where the usual 2^20 is too large or too small
     "seed": 1 << 64,  # any seed is as good as another
+    "clock": 1 << 40,  # seconds since 1970
     **dict.fromkeys(("fewest", "largest", "clients", "members", "expected", "shape"), 1 << 40),  # counts and sizes
     "classes": 1 << 16,  # one probability per class and record
     **dict.fromkeys(("features", "hidden", "embedding", "characters"), 1 << 12),  # matrices have their square
@@ -88,6 +89,9 @@ REASONS = {
     "cohort": "answers only together with more sites; wait for more, or allow fewer drop-outs",
     "protocol": "received a message that the protocol does not allow; nothing was answered, and its log says why",
     "again": "answered this step before, and a second sum could reveal a client; start a new run, under another name",
+    "data": "changed its records in the middle of the run, so it answered nothing; start a new run, under another name",
+    "setup": "cannot read its own policy, keys or records, so it answered nothing and spent nothing; ask its operator "
+    "to look into `fedcalib site log`",
     "declined": "declined for a reason that is in its own log; ask its operator",
     "disk": "could not write to its disk, so it answered nothing; ask its operator to free space, then run this again",
     "failed": "failed for a reason that is in its own log; ask its operator",
@@ -95,16 +99,20 @@ REASONS = {
 
 T = TypeVar("T")
 
+PROTOCOL: Final = 2  # of these messages; 1 had no greeting. Sites and servers of different numbers refuse each other
+
 
 @final
 @dataclass(frozen=True)
 class Introduction:
-    """A site's name, its number of clients (1 except in simulations), its classes, and its version of fedcalib."""
+    """A site's name, its clients (1 except in simulations) and classes, its versions, and its clock in seconds."""
 
     site: str
     clients: int
     classes: int
     version: str
+    protocol: int = 1
+    clock: int = 0
 
 
 @final
@@ -133,6 +141,21 @@ def _check_cohort(cohort: Cohort) -> None:
     whole = 1 <= cohort.floor <= MAX_FLOOR
     if not whole or not 0 < cohort.expected <= 1 << 40 or not 0 < cohort.rate <= 1:
         raise WireError(f"Expected a cohort of 1 to {MAX_FLOOR} clients and a rate from 0 to 1, found {cohort}.")
+
+
+@final
+@dataclass(frozen=True)
+class Greeting:
+    """A server's versions and, before a run, its outline and classes, so that sites say at once whether they could."""
+
+    protocol: int
+    version: str
+    classes: int = 0
+    begin: Begin | None = None
+
+    def __post_init__(self) -> None:
+        if self.begin is not None and not isinstance(self.begin, Begin):
+            raise WireError("Expected the outline of a run in a greeting, found something else.")
 
 
 @final
@@ -188,7 +211,7 @@ class Refused:
 
 
 _OWN: dict[str, type] = {
-    cls.__name__: cls for cls in (Introduction, Begin, Agreed, Relay, Question, Share, Refused, Outline)
+    cls.__name__: cls for cls in (Introduction, Greeting, Begin, Agreed, Relay, Question, Share, Refused, Outline)
 }
 
 

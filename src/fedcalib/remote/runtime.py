@@ -9,12 +9,13 @@ from typing import final
 
 import numpy as np
 
+from fedcalib import __version__
 from fedcalib.errors import InputError, TooFewClients, WireError
 from fedcalib.loop import Outline, Runtime, Step, Total
 from fedcalib.privacy.ring import MAX_SUM
 from fedcalib.query import Query
 from fedcalib.records import Schema
-from fedcalib.remote.protocol import Agreed, Begin, Question, Share, write
+from fedcalib.remote.protocol import PROTOCOL, Agreed, Begin, Greeting, Question, Share, write
 from fedcalib.remote.secure_sum import SecureSums
 from fedcalib.remote.sites import Notice, SiteConnections, Transport
 from fedcalib.secagg import Directory
@@ -46,6 +47,9 @@ class Remote(Runtime):
         How often sites that did not reply are sent the same message again.
     watch
         Called with a `Notice` after each stage.
+    expected
+        The number of clients and classes, where it is agreed beforehand. Sites are then asked together with the first
+        message whether they can take part in the run, and nothing is spent where one of them cannot.
     """
 
     transport: Transport
@@ -55,6 +59,7 @@ class Remote(Runtime):
     timeout: float = 60.0
     patience: int = 1
     watch: Callable[[Notice], None] | None = None
+    expected: Schema | None = None
     _connections: SiteConnections | None = field(default=None, init=False)
     _sums: SecureSums | None = field(default=None, init=False)
     _outline: Outline | None = field(default=None, init=False)
@@ -65,14 +70,24 @@ class Remote(Runtime):
         """The connections to the sites, opened when first needed."""
         if self._connections is None:
             connections = SiteConnections(self.transport, self.timeout, self.patience, self.watch)
-            connections.connect(self.sites, self.directory.keys)
+            connections.connect(self.sites, self.directory.keys, self._greeting())
             if not connections.sites:
                 raise TooFewClients(f"Expected connected sites, found none. {connections.problems()}".strip())
+            if self.expected is not None:
+                connections.check(self.expected)
             self._connections = connections
         return self._connections
 
+    def _greeting(self) -> Greeting:
+        """The first message, with the run where it is known already."""
+        if self.expected is None or self._outline is None:
+            return Greeting(PROTOCOL, __version__)
+        return Greeting(PROTOCOL, __version__, self.expected.classes, Begin(self._outline, ""))
+
     @property
     def schema(self) -> Schema:
+        if self.expected is not None:
+            return self.expected
         sites = self.connections.sites.values()
         return Schema(next(info.classes for info in sites), sum(info.clients for info in sites))
 

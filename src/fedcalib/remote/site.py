@@ -12,6 +12,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +25,8 @@ import numpy as np
 
 from fedcalib import __version__, files, wire
 from fedcalib.accounting.spending import Spending
-from fedcalib.errors import FedcalibError, InputError, PolicyError, RefusedError, WireError
+from fedcalib.data import Columns, Reading, read_checked
+from fedcalib.errors import FedcalibError, InputError, LedgerError, PolicyError, RefusedError, WireError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism
@@ -31,7 +34,20 @@ from fedcalib.query import Query
 from fedcalib.randomness import Secure
 from fedcalib.remote.journal import DiskJournal, Journal, PinnedSites, RunState
 from fedcalib.remote.policy import Policy, derived, event_of, fitting, server_reads
-from fedcalib.remote.protocol import Agreed, Begin, Introduction, Question, Refusal, Refused, Relay, Share, read, write
+from fedcalib.remote.protocol import (
+    PROTOCOL,
+    Agreed,
+    Begin,
+    Greeting,
+    Introduction,
+    Question,
+    Refusal,
+    Refused,
+    Relay,
+    Share,
+    read,
+    write,
+)
 from fedcalib.secagg import Client, Directory, MinimumTerms, SetupPlan, SigningIdentity
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import MaskRequest, RosterView, Survivors, UnmaskRequest
@@ -60,7 +76,7 @@ class Site:
                     self.journal.note({**entry, "outcome": "answered"})
                 except Exception as error:
                     word = _word(error)
-                    self.journal.note({**entry, "outcome": "refused", "word": word, "reason": _log_text(error)})
+                    self.journal.note({**entry, "outcome": "refused", "word": word, "reason": logged_reason(error)})
                     return write(Refused(word))
                 return write(reply)
         except OSError:  # the log itself cannot be written, so nothing may leave
@@ -68,7 +84,7 @@ class Site:
 
     def _reply(self, action: str, text: str, entry: dict[str, Any]) -> object:
         steps: dict[str, Callable[[], object]] = {
-            "hello": self._introduce,
+            "hello": lambda: self._introduce(text, entry),
             "begin": lambda: self._begin(read(text, Begin, self.policy.allow_types), entry),
             "shares": lambda: self._relay(read(text, Relay), entry, _shares),
             "ask": lambda: self._answer(read(text, Question, self.policy.allow_types), entry),
@@ -79,11 +95,19 @@ class Site:
             raise Refusal("malformed", f"Expected one of {', '.join(steps)}, found another action.")
         return steps[action]()
 
-    def _introduce(self) -> Introduction:
-        return Introduction(self.identity.name, len(self.federation), self.federation.schema.classes, __version__)
+    def _introduce(self, text: str, entry: dict[str, Any]) -> Introduction:
+        """Who this site is; where a run is proposed, only if it could take part in it, which costs nothing to ask."""
+        classes = self.federation.schema.classes
+        greeting = read(text, Greeting, self.policy.allow_types) if text else Greeting(PROTOCOL, "")
+        if greeting.protocol != PROTOCOL:
+            entry["server"] = f"protocol {greeting.protocol}, fedcalib {greeting.version}"
+        elif greeting.begin is not None and greeting.classes == classes:
+            self._consider(greeting.begin.outline, entry)
+        versions = (__version__, PROTOCOL, round(time.time()))
+        return Introduction(self.identity.name, len(self.federation), classes, *versions)
 
-    def _begin(self, begin: Begin, entry: dict[str, Any]) -> Agreed:
-        outline = begin.outline
+    def _consider(self, outline: Outline, entry: dict[str, Any]) -> RunState:
+        """The state of a run that this site can take part in: its policy, budget, disk and records allow it."""
         entry.update(run=outline.run, queries=[type(query).__name__ for query in outline.queries])
         entry.update(privacy=type(outline.privacy).__name__)
         with fitting():
@@ -92,7 +116,13 @@ class Site:
                 self._rehearse(query, mechanism, outline)
         entry.update(epsilon=None if spending is None else spending.epsilon)
         self._check_records(spending)
-        state = self._run_state(outline)
+        limits = (self.policy.epsilon_a_year, self.policy.exact_runs_per_year)
+        self.journal.check_ready(outline.run, spending, *limits)
+        return self._run_state(outline)
+
+    def _begin(self, begin: Begin, entry: dict[str, Any]) -> Agreed:
+        outline = begin.outline
+        state = self._consider(outline, entry)
         if not begin.terms:
             self.journal.save(outline.run, state.to_json())
             return Agreed("")
@@ -120,11 +150,23 @@ class Site:
         """The saved state of a run that was agreed before, or a new one."""
         saved = self.journal.recall(outline.run)
         if saved is None:
-            return RunState(outline)
+            return RunState(outline, data=self.fingerprint)
         state = RunState.from_json(saved)
         if write(Begin(state.outline, "")) != write(Begin(outline, "")):
             raise Refusal("protocol", "Expected the run as it was agreed before, found its outline changed.")
+        if not state.answered:
+            return replace(state, data=self.fingerprint)
+        self._check_data(state)
         return state
+
+    def _check_data(self, state: RunState) -> None:
+        """Refuse the rest of a run whose records were replaced; a run that was saved without their hash goes on."""
+        if state.data and state.data != self.fingerprint:
+            raise Refusal(
+                "data",
+                f"Expected the records with which run {state.outline.run} began ({state.data[:16]}), found others "
+                f"({self.fingerprint[:16]}): the file was changed in the middle of the run.",
+            )
 
     def _check_records(self, spending: Spending | None) -> None:
         """Refuse an exact sum of few records; with an epsilon their number may not decide anything."""
@@ -173,12 +215,12 @@ class Site:
         pairs = zip(outline.queries, outline.mechanisms, strict=True)
         exact = any(server_reads(one, event_of(query, one, outline.cohort)) for query, one in pairs)
         if exact and not self.policy.simulation:
-            self.journal.pin_roster(self._fingerprint, _roster(client, message), self.policy.fewest_clients)
+            self.journal.pin_roster(self.fingerprint, _roster(client, message), self.policy.fewest_clients)
         return signed
 
     @cached_property
-    def _fingerprint(self) -> str:
-        """A hash of this site's records, by which rosters are pinned."""
+    def fingerprint(self) -> str:
+        """A hash of this site's records, by which rosters are pinned and a change in the middle of a run is noticed."""
         records = self.federation.records
         columns = (records.given, records.labels, *(records.extra[name] for name in sorted(records.extra)))
         digest = sha256()
@@ -207,6 +249,7 @@ class Site:
         before = state.step(question.step)
         if before is not None:
             return read(before.reply, Share)
+        self._check_data(state)
         members = self._members(question.members)
         self._debit(state, question)
         share = Share(question.run, question.step, self._share(state, question, members, entry))
@@ -219,6 +262,7 @@ class Site:
         if earlier is not None:
             return Relay(question.run, earlier.to_json())
         self._check_slot(state, question, request)
+        self._check_data(state)
         members = self._members(question.members)
         self._debit(state, question)
         words = self._share(state, question, members, entry).astype(np.uint64, copy=False)
@@ -255,7 +299,7 @@ class Site:
         except Exception as error:
             if event_of(query, mechanism, state.outline.cohort) is None:
                 raise
-            entry.update(empty=True, reason=_log_text(error))
+            entry.update(empty=True, reason=logged_reason(error))
             return _gathered(mechanism, query, members.where(slice(0, 0)))
 
     def _members(self, members: tuple[int, ...]) -> Federation:
@@ -315,10 +359,12 @@ def _word(error: Exception) -> str:
     )
     if isinstance(error, Refusal):
         return error.word
+    if isinstance(error, LedgerError):  # it could not be written, or it is damaged
+        return "disk" if isinstance(error.__cause__, OSError | sqlite3.OperationalError) else "setup"
     return next((word for kind, word in words if isinstance(error, kind)), "failed")
 
 
-def _log_text(error: Exception) -> str:
+def logged_reason(error: Exception) -> str:
     """The reason for the site's own log; of foreign errors only the type, since their text may quote records."""
     return str(error) if isinstance(error, FedcalibError | OSError) else type(error).__name__
 
@@ -340,9 +386,23 @@ def open_site(places: Mapping[str, Any], load: Callable[[], Federation], policy:
         check_room(federation, policy)
     except Exception as error:
         with journal.locked():
-            journal.note({"action": "open", "outcome": "refused", "reason": _log_text(error)})
+            journal.note({"action": "open", "outcome": "refused", "reason": logged_reason(error)})
         raise
     return Site(identity, directory, federation, policy, journal)
+
+
+def refused_setup(places: Mapping[str, Any], action: str, error: Exception) -> str:
+    """The reply of a site that does not open: one word; the reason goes to the site's own log."""
+    entry = {"action": action, "outcome": "refused", "word": "setup", "reason": logged_reason(error)}
+    try:
+        journal = DiskJournal(Path(_given(places, "state")))
+        with journal.locked():
+            journal.note(entry)
+    except OSError:
+        return write(Refused("disk"))
+    except FedcalibError:  # there is no place for a log, or it is damaged
+        pass
+    return write(Refused("setup"))
 
 
 def check_room(federation: Federation, policy: Policy) -> None:
@@ -355,18 +415,20 @@ def check_room(federation: Federation, policy: Policy) -> None:
 
 
 def records_of(config: Mapping[str, Any]) -> Federation:
-    """The records of a site, from the file `data-path`; all of them belong to one client, the site.
+    """The records of a site, as `reading_of` reads them; all of them belong to one client, the site."""
+    return Federation.of([reading_of(config).federation.records])
+
+
+def reading_of(config: Mapping[str, Any]) -> Reading:
+    """The records in the file `data-path`, and what was left out; one class, or no record at all, is accepted.
 
     Of the records of a unit one is kept, chosen by the secret in the folder `state`. A unit that has records at several
     sites counts at each of them: its epsilon is the sum over those sites.
     """
-    from fedcalib.data import Columns, read_checked
-
     stated: dict[str, Any] = {name: str(config[name]) for name in _COLUMNS if name in config}
     columns = Columns(**stated, one_site=True, max_missing=1.0)
     secret = DiskJournal(Path(_given(config, "state"))).secret()
-    reading = read_checked([Path(_given(config, "data-path"))], columns, seed=secret)
-    return Federation.of([reading.federation.records])
+    return read_checked([Path(_given(config, "data-path"))], columns, seed=secret, private=True)
 
 
 def policy_of(config: Mapping[str, Any]) -> Policy:

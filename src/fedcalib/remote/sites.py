@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar, final
 
 from fedcalib import __version__
-from fedcalib.errors import FedcalibError, TooFewClients
-from fedcalib.remote.protocol import REASONS, Introduction, Question, Refused, read_reply
+from fedcalib.errors import FedcalibError, InputError, TooFewClients
+from fedcalib.records import Schema
+from fedcalib.remote.protocol import PROTOCOL, REASONS, Greeting, Introduction, Question, Refused, read_reply, write
 
 
 class Transport(ABC):
@@ -25,6 +26,10 @@ class Transport(ABC):
     @abstractmethod
     def addresses(self) -> tuple[str, ...]:
         """The sites that can be reached now."""
+
+    def name(self, address: str) -> str:
+        """What people call an address, as far as it is known before a site has introduced itself."""
+        return address
 
     @abstractmethod
     def exchange(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
@@ -64,6 +69,22 @@ class ConnectedSite:
     classes: int
 
 
+_CLOCK_SECONDS: Final = 300.0  # by which the clock of a site may differ from the server's
+
+
+def _unfit(reply: Introduction, begun: float, ended: float) -> str | None:
+    """Why a site cannot take part whatever the run is; None where it can."""
+    if reply.protocol != PROTOCOL:
+        return (
+            f"speaks version {reply.protocol} of the protocol (fedcalib {reply.version[:20]}), and this server version "
+            f"{PROTOCOL} (fedcalib {__version__}); install versions of fedcalib that fit together"
+        )
+    if not begun - _CLOCK_SECONDS <= reply.clock <= ended + _CLOCK_SECONDS:
+        way = "behind" if reply.clock < begun else "ahead"
+        return f"has a clock that is {abs(reply.clock - ended):.0f} s {way}; its operator has to set it"
+    return None
+
+
 @final
 @dataclass(eq=False)
 class SiteConnections:
@@ -76,18 +97,28 @@ class SiteConnections:
     sites: dict[str, ConnectedSite] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
 
-    def connect(self, wanted: int | None, known: Iterable[str]) -> None:
+    def connect(self, wanted: int | None, known: Iterable[str], greeting: Greeting) -> None:
         """Wait for sites and record who they are; a site whose name is unknown or already taken is left out."""
-        found = self._exchange("hello", dict.fromkeys(self._present(wanted), ""), Introduction, str)
+        texts = dict.fromkeys(self._present(wanted), write(greeting))
+        begun = time.time()
+        found = self._exchange("hello", texts, Introduction, self.transport.name)
         chosen: dict[str, tuple[str, Introduction]] = {}
         for address, reply in found.items():
-            if reply.site in known and reply.site not in chosen and reply.clients > 0:
-                chosen[reply.site] = (address, reply)
+            if reply.site not in known or reply.site in chosen or reply.clients < 1:
+                name = self.transport.name(address)
+                self.lost[name] = f"introduced itself as '{reply.site[:60]}', which is unknown or taken"
+            elif problem := _unfit(reply, begun, time.time()):
+                self.lost[reply.site] = problem
             else:
-                self.lost[address] = f"introduced itself as '{reply.site[:60]}', which is unknown or taken"
+                chosen[reply.site] = (address, reply)
         self._add_sites(chosen)
         if wanted is not None and len(self.sites) < wanted:
-            raise TooFewClients(f"Expected {wanted} sites, found {len(self.sites)}. {self.problems()}".strip())
+            absent = {site for site in known if site not in self.sites and site not in self.lost}
+            self.lost |= dict.fromkeys(absent, "is not connected; start it, or see what its own output says")
+            raise TooFewClients(
+                f"Expected {wanted} sites, found {len(self.sites)}. {self.problems()} Nothing was spent; run this "
+                "again when they are there."
+            )
 
     def _present(self, wanted: int | None) -> tuple[str, ...]:
         """The addresses of connected sites, once enough of them are there or the time is over."""
@@ -104,12 +135,23 @@ class SiteConnections:
             address, reply = chosen[site]
             self.sites[site] = ConnectedSite(address, site, first, reply.clients, reply.classes)
             first += reply.clients
-            if reply.version != __version__:
-                self.lost[site] = f"runs fedcalib {reply.version}, not {__version__}"
+            if reply.version != __version__ and self.watch is not None:
+                told = f"site '{site}' runs fedcalib {reply.version[:20]}, and this server {__version__}"
+                self.watch(Notice(told, 0, 0, {}))
         if len({info.classes for info in self.sites.values()}) > 1:
             counts = ", ".join(f"{info.site}: {info.classes}" for info in self.sites.values())
             raise TooFewClients(
                 f"Expected the same classes at every site, found {counts}; check the records of the sites."
+            )
+
+    def check(self, expected: Schema) -> None:
+        """Refuse sites that are not those of the job: more of them, or other classes."""
+        classes = next(info.classes for info in self.sites.values())
+        if (self.clients, classes) != (expected.clients, expected.classes):
+            raise InputError(
+                f"Expected {expected.clients} sites and {expected.classes} classes as the job says, found "
+                f"{self.clients} and {classes} ({', '.join(self.sites)}); set sites and classes in the job. "
+                "Nothing was spent."
             )
 
     def send(
@@ -135,8 +177,9 @@ class SiteConnections:
         """Send texts, and repeat them to silent sites: a site answers the same request in the same way."""
         found: dict[str, T] = {}
         left = dict(texts)
+        each = self.timeout / (1 + self.patience)  # so that all tries together take no longer than was said
         for _ in range(1 + self.patience):
-            replies = self.transport.exchange(action, left, self.timeout) if left else {}
+            replies = self.transport.exchange(action, left, each) if left else {}
             for address, text in replies.items():
                 if address in left:
                     self._read_reply(name(address), address, text, kind, found)

@@ -1,0 +1,250 @@
+"""Faults of a deployed federation, with real processes: who is told what, that nothing is spent twice, that it heals.
+
+`make e2e` has one of each kind; `make e2e-all` kills a site at every stage.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fedcalib.cli import voice as exits
+from fedcalib.deploy import certificates
+from fedcalib.deploy import commands as deployment
+from fedcalib.deploy.job import Job
+from tests.e2e.fleet import POLICY, Fleet, descendants, every, fedcalib, full, wait, write_records
+
+pytest.importorskip("flwr")
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, full]
+TIMEOUT = 20
+STAGES = ("begin", "shares", "ask", "confirm", "unmask")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with Fleet(tmp_path_factory.mktemp("faults"), 3) as fleet:
+        fleet.start_server()
+        for name in fleet.names:
+            fleet.admit(name)
+            fleet.start_site(name)
+        wait("the sites", lambda: all(fleet.connected(name) for name in fleet.names))
+        yield fleet
+
+
+def job(name: str, **changes: object) -> Job:
+    return Job("fed-bin", "distributed", 3, epsilon=0.1, timeout=TIMEOUT, name=name, **changes)
+
+
+def paid(fleet: Fleet) -> list[float]:
+    return [fleet.spent(name) for name in fleet.names]
+
+
+def more(before: list[float], epsilon: float) -> object:
+    return pytest.approx([value + epsilon for value in before])
+
+
+def last(fleet: Fleet, name: str) -> str:
+    return fleet.actions(name)[-1]
+
+
+def finish(fleet: Fleet, wanted: Job, before: list[float]) -> None:
+    """Submit a job again: it ends well, and every site has paid for it once."""
+    code, told = fleet.hand_in(wanted).end()
+    assert code == exits.FINE, told
+    assert paid(fleet) == more(before, 0.1)
+
+
+def test_the_same_job_twice_at_once_is_one_run(fleet: Fleet) -> None:
+    before = paid(fleet)
+    first, second = (fleet.hand_in(job("twice"), out) for out in ("first", "second"))
+    ends = [first.end(), second.end()]
+    assert [code for code, _ in ends] == [exits.FINE] * 2, ends
+    assert (fleet.root / "first" / "result.json").read_text() == (fleet.root / "second" / "result.json").read_text()
+    assert paid(fleet) == more(before, 0.1)
+    assert sum("and is under way" in told for _, told in ends) == 1
+
+
+@every
+def test_two_jobs_at_once_both_finish(fleet: Fleet) -> None:
+    before = paid(fleet)
+    ends = [one.end() for one in [fleet.hand_in(job("left"), "left"), fleet.hand_in(job("right"), "right")]]
+    assert [code for code, _ in ends] == [exits.FINE] * 2, ends
+    assert paid(fleet) == more(before, 0.2)
+
+
+@pytest.mark.parametrize(
+    "stage", [pytest.param(stage, marks=() if stage == "ask" else every, id=stage) for stage in STAGES]
+)
+def test_a_site_is_killed_at_a_stage(fleet: Fleet, stage: str) -> None:
+    before, wanted = paid(fleet), job(f"killed at {stage}")
+    submitted = fleet.hand_in(wanted)
+    wait(stage, lambda: last(fleet, "site-1") == stage)
+    fleet.kill("site-1")
+    code, told = submitted.end()
+    if code != exits.FINE:  # its reply may have left before it died, and at the last stage that is all it takes
+        assert code == exits.REFUSED, told
+        assert f"Site 'site-1' did not answer within {TIMEOUT} s" in told
+    fleet.restart_site("site-1")
+    wait("the node", lambda: fleet.connected("site-1"))
+    finish(fleet, wanted, before)
+
+
+def test_a_site_that_is_down_when_a_job_starts_is_named(fleet: Fleet) -> None:
+    before = paid(fleet)
+    fleet.running["site-2"].send_signal(signal.SIGTERM)
+    assert fleet.running.pop("site-2").wait(60) == 0
+    code, told = fleet.hand_in(job("down")).end()
+    assert code == exits.REFUSED
+    assert "Site 'site-2' is not connected" in told
+    assert paid(fleet) == before
+    fleet.restart_site("site-2")
+    wait("the node", lambda: fleet.connected("site-2"))
+    finish(fleet, job("down"), before)
+
+
+def apps(fleet: Fleet) -> list[int]:
+    """The processes of the server's app."""
+    found = descendants(fleet.running["server"].pid)
+    return [pid for pid in found if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_the_app_of_the_server_is_killed(fleet: Fleet) -> None:
+    before, wanted = paid(fleet), job("app")
+    submitted = fleet.hand_in(wanted)
+    wait("a question", lambda: last(fleet, "site-0") == "ask")
+    for pid in apps(fleet):
+        os.kill(pid, signal.SIGKILL)
+    code, told = submitted.end()
+    assert code == exits.UNAVAILABLE, told
+    assert "Submit the same job again" in told
+    finish(fleet, wanted, before)
+
+
+def test_the_server_is_killed(fleet: Fleet) -> None:
+    before, wanted = paid(fleet), job("server")
+    submitted = fleet.hand_in(wanted)
+    wait("a question", lambda: last(fleet, "site-0") == "ask")
+    fleet.kill("server")
+    code, told = submitted.end()
+    assert code == exits.UNAVAILABLE, told
+    fleet.start_server()
+    finish(fleet, wanted, before)  # sites come back by themselves
+
+
+def test_a_run_is_stopped(fleet: Fleet) -> None:
+    before, wanted = paid(fleet), job("stopped")
+    submitted = fleet.hand_in(wanted)
+    wait("the run", lambda: last(fleet, "site-0") == "begin")
+    listed = fleet.cli("jobs", "--state", fleet.root / "server").stdout
+    number = next(line.split()[0] for line in listed.splitlines() if " stopped " in line)
+    assert fleet.cli("stop", number, "--keys", fleet.keys, "--port", fleet.link.port).returncode == exits.FINE
+    code, told = submitted.end()
+    assert code == exits.UNAVAILABLE, told
+    assert "stopped" in told
+    finish(fleet, wanted, before)
+
+
+def test_a_broken_policy_is_named_before_anybody_pays(fleet: Fleet) -> None:
+    before = paid(fleet)
+    fleet.policy.write_text("privacy_models = [")
+    code, told = fleet.hand_in(job("policy")).end()
+    fleet.policy.write_text(POLICY)
+    assert code == exits.REFUSED
+    assert all(f"Site '{name}' cannot read its own policy" in told for name in fleet.names)
+    assert paid(fleet) == before
+    finish(fleet, job("policy"), before)
+
+
+def test_a_disk_that_is_full_is_told_and_heals(fleet: Fleet) -> None:
+    before, pid = paid(fleet), fleet.running["site-0"].pid
+    limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, limits[1]))
+    code, told = fleet.hand_in(job("disk")).end()
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+    assert code == exits.REFUSED
+    assert "Site 'site-0' could not write to its disk" in told
+    assert paid(fleet) == before
+    finish(fleet, job("disk"), before)
+
+
+@every
+def test_records_change_in_the_middle_of_a_run(fleet: Fleet) -> None:
+    long = Job("platt-scaling", "distributed", 3, epsilon=0.1, timeout=TIMEOUT, measure=True, name="changed")
+    submitted = fleet.hand_in(long)
+    wait("the first answer", lambda: last(fleet, "site-1") in ("ask", "confirm", "unmask"))
+    write_records(fleet.root / "site-1.csv", 77)
+    code, told = submitted.end()
+    write_records(fleet.root / "site-1.csv", 1)
+    assert code == exits.REFUSED
+    assert "Site 'site-1' changed its records in the middle of the run" in told
+
+
+@every
+def test_a_slow_site_is_told_and_answers_later_at_no_cost(fleet: Fleet) -> None:
+    before, wanted = paid(fleet), job("slow")
+    submitted = fleet.hand_in(wanted)
+    wait("the run", lambda: last(fleet, "site-2") == "shares")
+    fleet.running["site-2"].send_signal(signal.SIGSTOP)
+    code, told = submitted.end()
+    fleet.running["site-2"].send_signal(signal.SIGCONT)
+    assert code == exits.REFUSED
+    assert f"Site 'site-2' did not answer within {TIMEOUT} s" in told
+    finish(fleet, wanted, before)
+
+
+SKEWED = """
+import sys, time
+from datetime import timedelta
+import flwr.supernode.node_auth_http_interceptor as signed
+now, seconds, clock = signed.now, float(sys.argv.pop(1)), time.time
+signed.now = lambda: now() + timedelta(seconds=seconds)
+time.time = lambda: clock() + seconds
+from fedcalib.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("seconds", [7200, 10, -400])
+def test_a_wrong_clock_is_named(fleet: Fleet, seconds: int) -> None:
+    words = fedcalib("site", "start", "--data", fleet.root / "stranger.csv", "--keys", fleet.keys / "stranger").words[
+        3:
+    ]
+    words += ("--state", str(fleet.root / f"clock{seconds}"), "--server", fleet.link.address)
+    fleet.start(f"clock{seconds}", deployment.Command((sys.executable, "-c", SKEWED, str(seconds), *words), {}))
+    way = "ahead of" if seconds > 0 else "behind"
+    wait("the clock to be named", lambda: f"s {way} the server's" in fleet.log(f"clock{seconds}"))
+    fleet.kill(f"clock{seconds}")
+
+
+def test_a_wrong_authority_is_named(fleet: Fleet, tmp_path: Path) -> None:
+    certificates.make(tmp_path / "other", ["stranger"], ["127.0.0.1"])
+    words = ["site", "start", "--data", fleet.root / "stranger.csv", "--keys", tmp_path / "other" / "stranger"]
+    fleet.start("wrong", fedcalib(*words, "--state", tmp_path / "state", "--server", fleet.link.address))
+    wait("the authority to be named", lambda: "is not signed by the authority in" in fleet.log("wrong"))
+    fleet.kill("wrong")
+
+
+class LongAgo(datetime):
+    """A clock that is two years late, for certificates that expired a year ago."""
+
+    @classmethod
+    def now(cls, tz: object = None) -> datetime:
+        return datetime.now(UTC) - timedelta(days=730)
+
+
+def test_an_expired_certificate_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "datetime", LongAgo)
+    with Fleet(tmp_path, 3) as old:
+        old.start_server()
+        old.start_site("site-0")
+        wait("the site", lambda: "certificate has expired" in old.log("site-0"))
+        code, told = old.hand_in(job("expired")).end()
+        assert code == exits.UNAVAILABLE
+        assert "certificate has expired; ask the server's operator to renew it" in told
