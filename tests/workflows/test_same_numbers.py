@@ -43,7 +43,7 @@ def in_terminal(text: str) -> dict[str, list[str]]:
     """The cells of the first table of a terminal's output by metric."""
     lines = text.split("Privacy", maxsplit=1)[0].splitlines()
     rows = [re.split(r"\s{2,}", line.strip()) for line in lines if line.startswith("  ")]
-    return {cells[0]: cells[1:] for cells in rows if cells and cells[0] in TITLES}
+    return {cells[0]: cells[1:] for cells in reversed(rows) if cells[0] in TITLES}  # the first of a name counts
 
 
 def same(page: str, said: str) -> bool:
