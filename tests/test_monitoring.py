@@ -99,10 +99,48 @@ def test_false_alarms_stay_at_the_stated_rate() -> None:
     rate, rounds, windows = 0.2, 25, 6
     raised = 0
     for seed in range(rounds):
-        found = watched([-0.5] * windows, fc.Monitor(rate), seed=1000 * seed)
+        found = watched([-0.5] * windows, fc.Monitor(rate, min_effect=0.0), seed=1000 * seed)
         raised += len(found.alarms)
     assert raised <= stats.binom.ppf(1 - 1e-7, rounds * (windows - 1), rate)
     assert raised >= 2  # a test that never fires would pass everything
+
+
+def test_a_change_that_is_certain_and_small_raises_no_alarm() -> None:
+    windows = {f"week {k}": week(shift, 60_000, seed=k) for k, shift in enumerate([0.0, 0.0, -0.15])}
+
+    def alarms(monitor: fc.Monitor) -> tuple[str, ...]:
+        return monitor.watch(list(windows), in_process(windows, fc.Open())).alarms
+
+    assert alarms(fc.Monitor(min_effect=0.0)) == ("week 2",)  # the gap changes by 0.027
+    assert alarms(fc.Monitor()) == ()
+    assert alarms(fc.Monitor(min_effect=0.02)) == ("week 2",)
+
+
+def test_rare_events_need_a_smaller_change() -> None:
+    """A fifth of the mean score; otherwise a rate that doubles from 3% would never be alarmed."""
+    monitor, known = (
+        fc.Monitor(),
+        {"confidence": Signal(0.03, 1e-6), "gap": Signal(0.0, 1e-6), "auc": Signal(0.8, 1e-4)},
+    )
+    assert monitor.least_effects(known) == pytest.approx({"confidence": 0.006, "gap": 0.006, "auc": 0.05})
+    several = {"confidence": Signal(0.97, 1e-6), "gap": Signal(0.0, 1e-6), "accuracy": Signal(0.9, 1e-4)}
+    assert set(monitor.least_effects(several).values()) == {0.05}
+
+
+@pytest.mark.parametrize("least", [0.0, 0.05])
+def test_a_detectable_change_is_found_in_four_of_five_windows(least: float) -> None:
+    """Odds of positives move until the mean gap has moved by what the monitor calls detectable."""
+    rounds, monitor, found = 60, fc.Monitor(0.01, min_effect=least), 0
+    first = watched([0.0, 0.0], monitor).windows[1].detectable["gap"]
+    odds = np.random.default_rng(0).normal(-1.0, 1.0, 200_000)
+    moved = {
+        shift: np.mean(1 / (1 + np.exp(-odds)) - 1 / (1 + np.exp(-odds - shift))) for shift in -np.arange(300) / 200
+    }
+    shift = min(moved, key=lambda each: abs(moved[each] - first))
+    for seed in range(rounds):
+        last = watched([0.0, shift], monitor, seed=100 + 10 * seed).windows[1]
+        found += "gap" in {alarm.signal for alarm in last.alarms}
+    assert stats.binom.ppf(1e-4, rounds, 0.8) <= found <= stats.binom.ppf(1 - 1e-4, rounds, 0.8) + 2
 
 
 def test_costs_of_windows() -> None:
@@ -130,7 +168,7 @@ def test_pooling_weighs_by_certainty() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    for make in (lambda: fc.Monitor(0.0), lambda: fc.Monitor(memory=0)):
+    for make in (lambda: fc.Monitor(0.0), lambda: fc.Monitor(memory=0), lambda: fc.Monitor(min_effect=-0.1)):
         with pytest.raises(InputError):
             make()
     with pytest.raises(InputError, match="at least one window"):
@@ -162,6 +200,8 @@ def test_swings_of_flights_are_alarmed_and_recalibrating_helps(shared: Path) -> 
     found = fc.Monitor(recalibration=fc.PlattScaling()).watch(list(windows), ask)
     swings = {"week 2", "week 7", "week 8", "week 10"}  # the rate of delays moves by more than 5 points
     assert swings <= set(found.alarms)
+    assert len(found.alarms) <= 6
+    assert len(fc.Monitor(min_effect=0.0).watch(list(windows), ask).alarms) >= 10  # nearly every change is certain
     never, served = [], []
     for window in found.windows[1:]:
         records = windows[window.label].records
@@ -179,5 +219,5 @@ def test_shuffled_flights_raise_no_more_alarms_than_stated(shared: Path) -> None
     for seed in range(rounds):
         windows = flights(shared, 0.02, shuffle=seed)
         ask = in_process(windows, fc.DistributedDP(epsilon=1.0), randomness=fc.Simulated(seed))
-        raised += len(fc.Monitor(rate).watch(list(windows), ask).alarms)
+        raised += len(fc.Monitor(rate, min_effect=0.0).watch(list(windows), ask).alarms)
     assert raised <= stats.binom.ppf(1 - 1e-6, rounds * 12, rate)

@@ -1,9 +1,9 @@
-"""Is the planner right? Its forecasts against releases, over clients, epsilon, models and metrics.
+"""Is the planner right? Its forecasts against real evaluations, over scores, records, privacy models and metrics.
 
-Run with `python -m benchmarks.planner_grid.run`, or with some numbers of clients and names of models; writes
-results.csv beside itself, where the rest stays.
-`ratio` is the forecast over the measured root mean square error; where the planner says that there is not enough data,
-`refused` shows how often the releases gave no figure either.
+Run with `python -m benchmarks.planner_grid.run`, or with some numbers of records and names of privacy models; writes
+results.csv beside itself, where the rest stays. `ratio` is the forecast over the measured root mean square error;
+where the planner says that there is not enough data, `refused` shows how often evaluations did not state the metric
+either.
 """
 
 from __future__ import annotations
@@ -16,45 +16,43 @@ from typing import Any
 import numpy as np
 
 import fedcalib as fc
-from benchmarks.releases import release
-from fedcalib.artifacts.evaluation import Curves
-from fedcalib.planning import MODELS, figure
+from fedcalib.planning import MODELS, Study, truth
 
 HERE = Path(__file__).parent
-RUNS = {1_000: 150, 10_000: 150, 100_000: 100, 1_000_000: 100}
-EPSILONS = (0.1, 0.5, 1.0, 5.0)
-NAMES = ("auc", "accuracy", "precision", "recall", "ece")
-SCORES = fc.planning.ScoreModel()
-TREE = fc.methods.ScoreTree(4, 4)
+RUNS = 100
+RECORDS = (1_000, 10_000)
+EPSILONS = {"secagg": (1.0,), "distributed": (0.3, 1.0, 5.0), "local": (1.0, 5.0)}
+NAMES = ("auc", "accuracy", "sensitivity", "ece", "nll", "brier", "slope")
+KINDS = {
+    "ordinary": fc.planning.ScoreModel(0.3, 0.75, 1.5),
+    "skewed": fc.planning.ScoreModel(0.06, 0.8, 2.5),  # most scores are below 0.001
+    "rare": fc.planning.ScoreModel(0.03, 0.8, 1.2),
+}
 Row = dict[str, Any]
 
 
-def figures(clients: int, privacy: fc.privacy.Privacy, seed: int) -> list[float]:
-    """Draw clients, release their counts under the model's own noise, and read every figure off."""
-    rng = np.random.default_rng(77_000 + seed)
-    leaves = rng.multinomial(clients, SCORES.chances(TREE.leaves).reshape(-1)).reshape(2, TREE.leaves)
-    curves = Curves(release(leaves, TREE, privacy, seed))
-    rates = (curves.accuracy(0.5), curves.precision(0.5), curves.recall(0.5))
-    return [found.value for found in (curves.auc, *rates, curves.ece())]
+def figures(scores: fc.planning.ScoreModel, records: int, privacy: fc.privacy.Privacy, seed: int) -> list[float]:
+    """Draw records, one per client, and evaluate them; NaN where a metric is not stated."""
+    drawn = fc.Records.of_scores(*scores.draw(records, np.random.default_rng(77_000 + seed)))
+    runtime = fc.InProcess(fc.Federation(drawn, np.arange(records + 1)))
+    found = fc.run(fc.FederatedMetrics(records=records), runtime, privacy, randomness=fc.Simulated(seed)).artifact
+    return [found.measure(name).value for name in NAMES]
 
 
-def cells(model: str) -> list[float]:
-    return [1.0] if model == "secagg" else list(EPSILONS)
-
-
-def checked(clients: int, model: str) -> list[Row]:
-    """Put forecasts beside releases for one model."""
-    runs, rows = RUNS[clients], []
-    for epsilon in cells(model):
-        values = np.array([figures(clients, MODELS[model](epsilon), run) for run in range(runs)])
+def checked(kind: str, records: int, model: str) -> list[Row]:
+    """Put forecasts beside evaluations for one kind of scores and one privacy model."""
+    scores, rows = KINDS[kind], []
+    for epsilon in EPSILONS[model]:
+        values = np.array([figures(scores, records, MODELS[model](epsilon), run) for run in range(RUNS)])
         for name, column in zip(NAMES, values.T, strict=True):
-            forecast = fc.planning.Study(name, model, SCORES, TREE).forecast(clients, epsilon)
-            off = column[~np.isnan(column)] - figure(name).truth(SCORES)
+            forecast = Study(name, model, scores).forecast(records, epsilon)
+            off = column[~np.isnan(column)] - truth(name, scores)
             error = float(np.sqrt(np.mean(off**2))) if off.size else float("nan")
             rows.append(
                 {
-                    "clients": clients, "model": model, "epsilon": "" if model == "secagg" else epsilon,
-                    "metric": name, "forecast": f"{forecast.error:.4g}", "measured": f"{error:.4g}",
+                    "scores": kind, "records": records, "model": model,
+                    "epsilon": "" if model == "secagg" else epsilon, "metric": name,
+                    "forecast": f"{forecast.error:.4g}", "measured": f"{error:.4g}",
                     "ratio": f"{forecast.error / error:.3f}" if error > 0 else "", "enough": forecast.enough,
                     "forecast_refused": f"{forecast.refused:.3f}", "refused": f"{np.isnan(column).mean():.3f}",
                 }
@@ -63,29 +61,34 @@ def checked(clients: int, model: str) -> list[Row]:
 
 
 def main(words: list[str]) -> None:
-    """Check studies of these sizes under these models; what results.csv says about others stays."""
-    for clients in [int(word) for word in words if word.isdigit()] or list(RUNS):
-        for model in [word for word in words if word in MODELS] or list(MODELS):
-            rows = checked(clients, model)
-            told = [float(row["ratio"]) for row in rows if row["enough"] and row["ratio"]]
-            span = f"ratios {min(told, default=0):.2f} to {max(told, default=0):.2f}"
-            print(f"{clients} {model}: {len(told)} forecasts, {span}", flush=True)
-            _merge(clients, model, rows)
+    """Check studies of these sizes under these privacy models; what results.csv says about others stays."""
+    for kind in [word for word in words if word in KINDS] or list(KINDS):
+        for records in [int(word) for word in words if word.isdigit()] or list(RECORDS):
+            for model in [word for word in words if word in MODELS] or list(MODELS):
+                rows = checked(kind, records, model)
+                told = [float(row["ratio"]) for row in rows if row["enough"] and row["ratio"]]
+                span = f"ratios {min(told, default=0):.2f} to {max(told, default=0):.2f}"
+                print(f"{kind} {records} {model}: {len(told)} forecasts, {span}", flush=True)
+                _merge((kind, str(records), model), rows)
 
 
-def _merge(clients: int, model: str, rows: list[Row]) -> None:
-    place = HERE / "results.csv"
-    kept: list[Row] = []
+def _merge(key: tuple[str, str, str], rows: list[Row]) -> None:
+    place, kept = HERE / "results.csv", []
     if place.exists():
         with place.open() as file:
-            kept = [row for row in csv.DictReader(file) if (int(row["clients"]), row["model"]) != (clients, model)]
+            kept = [row for row in csv.DictReader(file) if (row["scores"], row["records"], row["model"]) != key]
+    order = list(KINDS), list(MODELS)
     with place.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        order = list(MODELS)
         writer.writerows(
-            sorted([*kept, *rows], key=lambda row: (int(str(row["clients"])), order.index(str(row["model"]))))
-        )
+            sorted(
+                [*kept, *rows],
+                key=lambda row: (
+                    order[0].index(row["scores"]), int(row["records"]), order[1].index(row["model"])
+                ),
+            )
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -8,19 +8,19 @@ from pathlib import Path
 from benchmarks.filled import fill, markdown
 
 HERE = Path(__file__).parent
-NAMES = ("auc", "accuracy", "precision", "recall", "ece")
 Row = dict[str, str]
 
 
 def ratios(rows: list[Row]) -> str:
-    """A line a model and size: the least and the greatest ratio of forecast to measured error, of figures given."""
+    """A line per kind of scores, size and privacy model: the least and the greatest ratio of forecast to measured."""
     lines = []
-    for clients, model in dict.fromkeys((row["clients"], row["model"]) for row in rows):
-        here = [row for row in rows if (row["clients"], row["model"]) == (clients, model)]
+    for key in dict.fromkeys((row["scores"], row["records"], row["model"]) for row in rows):
+        here = [row for row in rows if (row["scores"], row["records"], row["model"]) == key]
         told = [float(row["ratio"]) for row in here if row["enough"] == "True" and row["ratio"]]
         span = f"{min(told):.2f} to {max(told):.2f}" if told else "-"
-        lines.append([f"{int(clients):,}", model, str(len(told)), span, str(len(here) - len(told))])
-    return markdown(["clients", "model", "forecasts", "forecast / measured", "not enough data"], lines)
+        lines.append([key[0], f"{int(key[1]):,}", key[2], str(len(told)), span, str(len(here) - len(told))])
+    header = ["scores", "records", "privacy model", "forecasts", "forecast / measured", "not enough data"]
+    return markdown(header, lines)
 
 
 def verdict(rows: list[Row]) -> str:
@@ -32,7 +32,7 @@ def verdict(rows: list[Row]) -> str:
     return (
         f"{good} of {len(told)} forecasts are within a factor of 1.3 of the measured error (from {min(told):.2f} to "
         f"{max(told):.2f}). In {len(short)} cells the planner says that there is not enough data; in {right} of them "
-        "more than one release in twenty gave no figure."
+        "more than one evaluation in twenty did not state the metric."
     )
 
 

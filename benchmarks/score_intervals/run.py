@@ -18,7 +18,7 @@ import fedcalib as fc
 from benchmarks.progress import Table
 from benchmarks.releases import release
 from fedcalib.artifacts.evaluation import Curves
-from fedcalib.planning import figure
+from fedcalib.planning import truth
 
 HERE = Path(__file__).parent
 CLIENTS = 20_000
@@ -58,12 +58,12 @@ def main(most: int) -> None:
         scores, (privacy, tree) = SCORES[kind], MODELS[model]
         for name, found in zip(NAMES, study(scores, privacy, tree, RUNS), strict=True):
             value, low, high = found.T
-            truth = figure(name).truth(scores)
+            exact = truth(name, scores)
             spread = np.subtract(*np.nanquantile(value, [0.975, 0.025]))
             row = {
                 "scores": kind, "model": model, "arity": tree.arity, "height": tree.height, "clients": CLIENTS,
-                "metric": name, "runs": RUNS, "truth": f"{truth:.5f}",
-                "cover": f"{np.mean((low <= truth) & (truth <= high)):.3f}",
+                "metric": name, "runs": RUNS, "truth": f"{exact:.5f}",
+                "cover": f"{np.mean((low <= exact) & (exact <= high)):.3f}",
                 "width": f"{np.mean(high - low) / spread:.2f}", "unanswered": int(np.isnan(value).sum()),
             }  # fmt: skip
             table.add(row)

@@ -232,6 +232,7 @@ ROWS: Final = (
     Registered("ScoreLeaves", ".queries.scores", "query"),
     Registered("ScoreCells", ".queries.scores", "query"),
     Registered("ScoreSums", ".queries.scores", "query"),
+    Registered("OddsCells", ".methods.platt", "query"),
     Registered("PairedCells", ".queries.scores", "query"),
     Registered("LogitResiduals", ".queries.class_tables", "query"),
     Registered("ClassCurvature", ".queries.class_tables", "query"),

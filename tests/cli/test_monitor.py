@@ -56,6 +56,30 @@ def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) ->
     assert "raised an alarm" in said.err
 
 
+def test_figures_over_windows_are_weighted_by_records_and_windows_say_what_they_detect(
+    shell: Shell, weeks: Path, home: Path
+) -> None:
+    said = shell("monitor", weeks, "--by", "week", "--min-effect", "0.02", "--out", "out", "--format", "json")
+    assert said.code == 0, said.err
+    table = pd.read_csv(weeks)
+    sizes = table.groupby((table["day"] - 30) // 7).size().to_numpy()
+    for name, found in said.json["overall"].items():
+        values = [window["metrics"][name]["value"] for window in said.json["windows"]]
+        assert found["value"] == pytest.approx(np.average(values, weights=sizes), abs=1e-9)
+        assert found["low"] < found["value"] < found["high"]
+    assert said.json["min_effect"] == 0.02
+    for window in said.json["windows"]:
+        assert set(window["detectable"]) == set(window["signals"])
+        assert min(window["detectable"].values()) > 0.01
+    text = shell("monitor", weeks, "--by", "week", "--min-effect", "0.02")
+    assert "detectable change" in text.out
+    assert "weighted by records" in text.out
+    assert "would find a change of" in text.err
+    page = (home / "out" / "report.html").read_text()
+    assert "Detectable change: gap" in page
+    assert "ECE, all windows" in page
+
+
 def test_a_shift_that_was_learned_from_hurts_less(shell: Shell, weeks: Path) -> None:
     """On the mean over seeds: one run's figures carry noise of their own."""
     words = ("monitor", weeks, "--by", "week", "--privacy", "distributed", "--epsilon", "1", "--recalibrate", *FIVE)
@@ -188,6 +212,7 @@ def test_bad_words_are_told(shell: Shell, weeks: Path) -> None:
     assert "column 'when'" in shell("monitor", weeks, "--time", "when").err
     assert "--recalibrate" in shell("monitor", weeks, "--method", "acc-t").err
     assert shell("monitor", weeks, "--false-alarms", "2").code == 2
+    assert "minimum effect" in shell("monitor", weeks, "--min-effect", "1.5").err
     assert "Expected --epsilon" in shell("monitor", weeks, "--privacy", "distributed").err
 
 

@@ -54,5 +54,5 @@ def test_says_when_there_is_not_enough_data(shell: Shell) -> None:
 def test_asks_for_what_it_needs(shell: Shell) -> None:
     assert shell("plan", "--metric", "auc").code == 2
     assert "target-error" in shell("plan", "--metric", "auc").err
-    assert shell("plan", "--metric", "f1", "--target-error", 0.01).code == 2
+    assert shell("plan", "--metric", "cwece", "--target-error", 0.01).code == 2
     assert shell("plan", "--metric", "auc", "--target-error", -1, "--epsilon", 1).code == 2

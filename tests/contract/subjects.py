@@ -86,6 +86,7 @@ METHODS: list[fc.Method] = [
     fc.IsotonicBuckets(tree=fc.methods.ScoreTree(4, 2)),
     fc.BinaryBBQ(levels=3, tree=fc.methods.ScoreTree(4, 2)),
     fc.methods.BetaScaling(tree=fc.methods.ScoreTree(4, 2)),
+    fc.methods.BetaScaling(),
     fc.methods.FedAvg(SoftmaxRegression(4, 4), rounds=2, column=None),
     fc.methods.FedAvg(SoftmaxRegression(2, 2), rounds=1, largest=50, column=None),
     fc.methods.CCVR(fit=Retrained(samples=20, epochs=2), representation=Representation(column=None)),

@@ -235,8 +235,8 @@ def _others() -> dict[str, Commands]:
         ),
         "plan": Commands(
             (
-                "plan --metric accuracy --clients 1000 --epsilon 1 --height 3 --plot plan.png --format json",
-                "plan --metric auc --clients 2000 --privacy secagg --height 3 --format json",
+                "plan --metric accuracy --clients 1000 --epsilon 1 --plot plan.png --format json",
+                "plan --metric auc --clients 2000 --privacy secagg --format json",
                 "plan --metric auc --format json",
             )
         ),

@@ -12,7 +12,6 @@ import pytest
 import fedcalib as fc
 from fedcalib.cli.app import run
 from fedcalib.method import Plan
-from fedcalib.queries.scores import ScoreTree
 from fedcalib.workflows.comparison import ByClient, MethodComparison, compare
 from fedcalib.workflows.monitoring import monitor
 from fedcalib.workflows.planning import plan
@@ -137,8 +136,8 @@ def test_windows_that_serve_the_same_are_planned_once(home: Path, monkeypatch: p
 
 
 def test_a_plan_is_that_of_the_command(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = plan("accuracy", clients=1000, epsilon=1.0, tree=ScoreTree(4, 3))
-    assert found.to_json() == printed(capsys, "plan --metric accuracy --clients 1000 --epsilon 1 --height 3")
+    found = plan("accuracy", clients=1000, epsilon=1.0)
+    assert found.to_json() == printed(capsys, "plan --metric accuracy --clients 1000 --epsilon 1")
     frame = found.to_frame()
     assert len(frame) == len(found.around) == 15
     assert frame["error"].notna().all()

@@ -371,11 +371,11 @@ class Review(Artifact):
     Parameters
     ----------
     metrics
-        Metrics of the model's own probabilities.
+        The evaluation of the model's own probabilities: a `Performance`, or a `MetricsReport` in files of version 0.1.
     estimate
         Expected accuracy, estimated without labels from the confidence that was served.
     served
-        Metrics of the probabilities that were served, where a calibrator was in use.
+        The evaluation of the probabilities that were served, where a calibrator was in use.
     calibrator
         A calibrator fitted to this window, for the windows that follow.
 
@@ -388,9 +388,9 @@ class Review(Artifact):
     True
     """
 
-    metrics: MetricsReport
+    metrics: Any
     estimate: Measured
-    served: MetricsReport | None = None
+    served: Any = None
     calibrator: Calibrator | None = None
 
     def published(self, min_count: int = PUBLIC_RECORDS) -> Review:

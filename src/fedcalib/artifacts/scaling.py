@@ -7,9 +7,9 @@ of the classes and ties between them never change. `TemperatureByDomain` holds o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fedcalib.errors import InputError
 from fedcalib.numeric import sigmoid
 from fedcalib.records import softmax
 from fedcalib.types import Array, Floats, Ints
+from fedcalib.wire import ADDED
 
 
 @final
@@ -123,18 +124,26 @@ class Platt(Calibrator):
         Above 0, so ranking never changes.
     intercept
         Any finite number.
+    span
+        The least and the greatest log-odds that were told apart when the line was fitted. What lies beyond was read as
+        the nearer of the two, and so it is here, but for a hundredth of the distance, which keeps the ranking. None for
+        no limit.
 
     Examples
     --------
     >>> from fedcalib.artifacts.scaling import Platt
     >>> Platt(0.5, 0.0)([0.1, 0.9]).round(2)
     array([0.25, 0.75])
+    >>> Platt(0.5, 0.0, (-4.0, 4.0))([0.0, 1.0]).round(2)
+    array([0.11, 0.89])
     """
 
     slope: float
     intercept: float
+    span: tuple[float, float] | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
+        check_span(self.span)
         if not (isfinite(self.slope) and self.slope > 0 and isfinite(self.intercept)):
             raise InputError(
                 f"Expected a slope above 0 and a finite intercept, found {self.slope} and {self.intercept}."
@@ -142,7 +151,7 @@ class Platt(Calibrator):
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         binary(probs)
-        return of_log_odds(self.slope * (logits[:, 1] - logits[:, 0]) + self.intercept)
+        return of_log_odds(self.slope * within_span(logits[:, 1] - logits[:, 0], self.span) + self.intercept)
 
 
 @final
@@ -161,6 +170,8 @@ class Beta(Calibrator):
         Weight of -ln(1 - p), which shapes it near 1.
     intercept
         Any finite number.
+    span
+        As in `Platt`.
 
     Examples
     --------
@@ -172,16 +183,35 @@ class Beta(Calibrator):
     low: float
     high: float
     intercept: float
+    span: tuple[float, float] | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
+        check_span(self.span)
         finite = all(isfinite(value) for value in (self.low, self.high, self.intercept))
         if not (finite and self.low >= 0 and self.high >= 0 and self.low + self.high > 0):
             raise InputError(f"Expected two weights of at least 0, not both 0, and a finite intercept, found {self}.")
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         binary(probs)
-        shifted = logits - np.logaddexp(logits[:, :1], logits[:, 1:])  # log-probabilities, whatever came in
-        return of_log_odds(self.low * shifted[:, 1] - self.high * shifted[:, 0] + self.intercept)
+        odds = within_span(logits[:, 1] - logits[:, 0], self.span)
+        rising, falling = -np.logaddexp(0.0, -odds), np.logaddexp(0.0, odds)  # ln p and -ln(1 - p)
+        return of_log_odds(self.low * rising + self.high * falling + self.intercept)
+
+
+BEYOND: Final = 0.01  # of the distance beyond the span of a fit
+
+
+def within_span(odds: Floats, span: tuple[float, float] | None) -> Floats:
+    """Log-odds as they were told apart when a line was fitted."""
+    if span is None:
+        return odds
+    inside: Floats = np.clip(odds, *span)
+    return inside + BEYOND * (odds - inside)
+
+
+def check_span(span: tuple[float, float] | None) -> None:
+    if span is not None and not (isfinite(span[0]) and isfinite(span[1]) and span[0] <= span[1]):
+        raise InputError(f"Expected two finite log-odds, the lesser one first, found {span}.")
 
 
 def binary(probs: Floats) -> None:

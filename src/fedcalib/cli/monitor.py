@@ -13,7 +13,7 @@ from fedcalib.cli.options import Shared, panel, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows.drift import Every, as_day
+from fedcalib.workflows.drift import MIN_EFFECT, Every, as_day
 from fedcalib.workflows.monitoring import NAMES, Monitoring
 
 _watching = panel("Watching")
@@ -43,6 +43,12 @@ def monitor(
         str | None, _watching(help="How to recalibrate: platt-scaling for two classes, else acc-t.")
     ] = None,
     false_alarms: Annotated[float, _watching(help="Chance of an alarm in a window without any shift.")] = 0.01,
+    min_effect: Annotated[
+        float,
+        _watching(
+            help="Least change of AUC, mean score or mean gap that raises an alarm; less for mean scores below 0.25."
+        ),
+    ] = MIN_EFFECT,
     out: Annotated[Path | None, Option(help="Directory of the results; without it, nothing is written.")] = None,
     privacy: options.Model = "open",
     epsilon: options.Epsilon = None,
@@ -70,6 +76,7 @@ def monitor(
         recalibrate=recalibrate,
         method=None if method is None else registry.method(method, {}),
         false_alarms=false_alarms,
+        min_effect=min_effect,
         session=flags.session(simulate),
     )
     watch(voice, monitoring, out, "timeline.png", dry_run=dry_run)

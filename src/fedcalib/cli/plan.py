@@ -11,7 +11,6 @@ from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
 from fedcalib.metrics.table import shown_in
 from fedcalib.planning.simulation import ScoreModel
-from fedcalib.queries.scores import ScoreTree
 from fedcalib.workflows.planning import plan as planned
 
 
@@ -24,7 +23,7 @@ def plan(
     privacy: Annotated[str, Option(help="secagg, distributed or local.")] = "distributed",
     positive_rate: Annotated[float, Option(help="Share of positives that you expect.")] = 0.3,
     auc: Annotated[float, Option(help="AUC that you expect of the model.")] = 0.75,
-    height: Annotated[int | None, Option(help="Height of the tree of arity 4; chosen for you if left out.")] = None,
+    confidence: Annotated[float, Option(help="How many times too large the log-odds are; 1 if calibrated.")] = 1.5,
     plot: Annotated[Path | None, Option(help="Draw the error curve into this PNG.")] = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
@@ -37,8 +36,7 @@ def plan(
         clients=clients,
         epsilon=epsilon,
         privacy=privacy,
-        scores=ScoreModel(positive_rate, auc),
-        tree=None if height is None else ScoreTree(4, height),
+        scores=ScoreModel(positive_rate, auc, confidence),
     )
     drawn = {} if plot is None else {"plot": str(found.plot(plot))}
     Voice(format_ is options.Format.JSON).result({**found.to_json(), **drawn}, found.tables())

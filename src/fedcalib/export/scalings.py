@@ -9,6 +9,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import TOP_MARGIN, Chain, Identity, KeepTop, Mixture
 from fedcalib.artifacts.logit_shifts import LabelShift
 from fedcalib.artifacts.scaling import (
+    BEYOND,
     Beta,
     MatrixScaling,
     OrderPreservingNetwork,
@@ -41,21 +42,30 @@ def _(calibrator: MatrixScaling, graph: Graph, scores: Scores) -> str:
     return ops.softmax(graph, graph.op("Add", mixed, np.array([calibrator.shift])))
 
 
+def _within_span(calibrator: Platt | Beta, graph: Graph, scores: Scores) -> str:
+    """The log-odds, of which little counts beyond the span of the fit."""
+    zero, one = (graph.columns(scores.logits, k, k + 1) for k in (0, 1))
+    odds = graph.op("Sub", one, zero)
+    if calibrator.span is None:
+        return odds
+    inside = graph.op("Clip", odds, *calibrator.span)
+    return graph.op("Add", inside, ops.scaled(graph, graph.op("Sub", odds, inside), BEYOND))
+
+
 @calibrated.register
 def _(calibrator: Platt, graph: Graph, scores: Scores) -> str:
-    zero, one = (graph.columns(scores.logits, k, k + 1) for k in (0, 1))
-    odds = ops.scaled(graph, graph.op("Sub", one, zero), calibrator.slope)
+    odds = ops.scaled(graph, _within_span(calibrator, graph, scores), calibrator.slope)
     return ops.both_classes(graph, ops.sigmoid(graph, graph.op("Add", odds, calibrator.intercept)))
 
 
 @calibrated.register
 def _(calibrator: Beta, graph: Graph, scores: Scores) -> str:
-    zero, one = (graph.columns(scores.logits, k, k + 1) for k in (0, 1))
-    decay = graph.op("Exp", graph.op("Neg", graph.op("Abs", graph.op("Sub", one, zero))))
-    mass = graph.op("Add", graph.op("Max", zero, one), ops.log1p(graph, decay))
+    one = _within_span(calibrator, graph, scores)
+    decay = graph.op("Exp", graph.op("Neg", graph.op("Abs", one)))
+    mass = graph.op("Add", graph.op("Max", one, 0.0), ops.log1p(graph, decay))
     rising = ops.scaled(graph, graph.op("Sub", one, mass), calibrator.low)
-    falling = ops.scaled(graph, graph.op("Sub", zero, mass), calibrator.high)
-    odds = graph.op("Add", graph.op("Sub", rising, falling), calibrator.intercept)
+    falling = ops.scaled(graph, mass, calibrator.high)
+    odds = graph.op("Add", graph.op("Add", rising, falling), calibrator.intercept)
     return ops.both_classes(graph, ops.sigmoid(graph, odds))
 
 

@@ -6,27 +6,34 @@ monitoring needs from one window in one message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, final
 
 import numpy as np
 
-from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
+from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator, Identity
 from fedcalib.artifacts.evaluation import Comparison, Review
+from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_rates import area_influence
+from fedcalib.estimation.score_sheet import ScoreSheet, mean
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, even_edges
-from fedcalib.flows.tables import table_of, two_classes
+from fedcalib.flows.tables import ScoreCalibration, table_of, two_classes
 from fedcalib.flows.wrapped import after, lockstep
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.bbse import CBPE
 from fedcalib.methods.evaluation import FederatedMetrics
+from fedcalib.methods.paired_evaluation import PairedMetrics
+from fedcalib.methods.platt import BetaScaling, PlattScaling
 from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.ranking import auc_of_counts
 from fedcalib.queries.scores import PairedBuckets, ScoreTree
 from fedcalib.query import Answer, Join
 from fedcalib.records import Schema
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
+
+_MEASURE: Final = FederatedMetrics()
 
 
 @final
@@ -143,7 +150,8 @@ def _right(buckets: int, first: int) -> Floats:
 class ReviewWindow(Method[Review]):
     """Measure a window, estimate its accuracy without labels, and optionally recalibrate for the next window.
 
-    One budget covers all of it.
+    One budget covers all of it. With two classes one table of scores serves everything: the measurement, what was
+    served, the estimate without labels, and a recalibration that fits such a table, such as `PlattScaling`.
 
     Parameters
     ----------
@@ -152,6 +160,8 @@ class ReviewWindow(Method[Review]):
     recalibration
         A method that fits the next calibrator. With one, served probabilities are measured beside the classifier's own,
         so that harm shows.
+    measure
+        Settings of the evaluation.
 
     Examples
     --------
@@ -165,16 +175,52 @@ class ReviewWindow(Method[Review]):
 
     served: Calibrator = UNCHANGED
     recalibration: Method[Calibrator] | None = None
+    measure: FederatedMetrics = field(default=_MEASURE, metadata=ADDED)
 
     def with_budget(self, budget: Budget) -> ReviewWindow:
-        """Leave the recalibration a quarter, beside three measurements."""
-        if self.recalibration is None:
-            return self
-        return replace(self, recalibration=self.recalibration.with_budget(budget.split(4)))
+        """Divide the budget between the measurement and a recalibration that has a message of its own."""
+        if self.recalibration is None or _fits_tables(self.recalibration):
+            return replace(self, measure=self.measure.with_budget(budget))
+        own = self.recalibration.with_budget(budget.split(4))
+        return replace(self, recalibration=own, measure=self.measure.with_budget(budget.split(2)))
 
     def protocol(self, schema: Schema) -> Flow[Review]:
-        flows: list[Flow[Any]] = [FederatedMetrics().protocol(schema), after(self.served, CBPE().protocol(schema))]
+        if schema.classes == 2:
+            return (yield from self._binary(schema))
+        flows: list[Flow[Any]] = [self.measure.protocol(schema), after(self.served, CBPE().protocol(schema))]
         if self.recalibration is None:
             return Review(*(yield from lockstep(flows)))
-        flows += [after(self.served, FederatedMetrics().protocol(schema)), self.recalibration.protocol(schema)]
+        flows += [after(self.served, self.measure.protocol(schema)), self.recalibration.protocol(schema)]
         return Review(*(yield from lockstep(flows)))
+
+    def _binary(self, schema: Schema) -> Flow[Review]:
+        unchanged, method = isinstance(self.served, Identity), self.recalibration
+        measure = self.measure if unchanged else PairedMetrics(self.served, measure=self.measure)
+        own = method if method is not None and not _fits_tables(method) else None
+        found = yield from lockstep([one.protocol(schema) for one in (measure, own) if one is not None])
+        before, later = (found[0], found[0]) if unchanged else (found[0].before, found[0].after)
+        estimate = _without_labels(later.sheet)
+        if method is None:
+            return Review(before, estimate)
+        return Review(before, estimate, later, _fitted(method, before) if own is None else found[1])
+
+
+def _fits_tables(method: Method[Calibrator]) -> bool:
+    return isinstance(method, PlattScaling | BetaScaling | ScoreCalibration)
+
+
+def _fitted(method: Method[Calibrator], found: BinaryPerformance) -> Calibrator | None:
+    """The calibrator that a method fits to the table of an evaluation."""
+    if isinstance(method, PlattScaling | BetaScaling):
+        return method.fit(found.table, found.odds)
+    return method.fit(found.table) if isinstance(method, ScoreCalibration) else None
+
+
+def _without_labels(sheet: ScoreSheet) -> Measured:
+    """The accuracy to expect where scores are calibrated, which is the mean confidence; labels are not looked at."""
+    if not sheet.known[2]:
+        return Measured(float("nan"), 0.0, 1.0)
+    confidence = np.maximum(sheet.score, 1 - sheet.score)
+    found = sheet.estimate(mean(sheet, np.stack([confidence, confidence])))
+    sampling = max(found.value * (1 - found.value), 0.0) / sheet.records
+    return replace(found, sampling=sampling).normal(0.0, 1.0)

@@ -2,7 +2,7 @@
 
 A new metric is one row here and its estimator: for two classes a method of `estimation.score_figures.BinaryFigures`
 and its entry there, for several classes an entry of `methods.class_evaluation`, for score curves an entry of
-`estimation.score_rates.HEADLINE`, for planning an entry of `planning.FIGURES`.
+`estimation.score_rates.HEADLINE`.
 """
 
 from __future__ import annotations
@@ -96,19 +96,21 @@ ECE: Final = Metric(
 )
 NLL: Final = Metric(
     "nll", "Log loss", "lower", "mean negative log-likelihood of the true class",
-    frozenset({"evaluation", "curves", "comparison"}),
+    frozenset({"evaluation", "curves", "comparison", "planning"}),
     lambda probs, labels: binary_nll(probs[:, 1], labels) if probs.shape[1] == 2 else nll(probs, labels),
 )
 BRIER: Final = Metric(
     "brier", "Brier score", "lower",
-    "mean squared error: of the score, or summed over more than two classes", frozenset({"evaluation", "curves"}),
+    "mean squared error: of the score, or summed over more than two classes",
+    frozenset({"evaluation", "curves", "planning"}),
     lambda probs, labels: binary_brier(probs[:, 1], labels) if probs.shape[1] == 2 else brier(probs, labels),
 )
 
 
 def _binary(name: str, title: str, direction: Direction, definition: str, exact: Callable[[Any, Any], float]) -> Metric:
-    """A metric of a binary score, which evaluations alone show."""
-    return Metric(name, title, direction, definition, frozenset(), lambda probs, y: exact(probs[:, 1], y), "two")
+    """A metric of a binary score, which every evaluation has and a study can be planned for."""
+    reports: frozenset[Report] = frozenset({"planning"})
+    return Metric(name, title, direction, definition, reports, lambda probs, y: exact(probs[:, 1], y), "two")
 
 
 def _at_half(name: str) -> Callable[[Any, Any], float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import StrEnum
 from math import isfinite, sqrt
@@ -21,7 +21,9 @@ import numpy as np
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator, Identity, Mixture
 from fedcalib.artifacts.evaluation import MetricsReport, Review
+from fedcalib.artifacts.performance import BinaryPerformance, Performance
 from fedcalib.errors import InputError
+from fedcalib.estimation.score_sheet import ScoreSheet, mean, mean_score
 from fedcalib.federation import Federation
 from fedcalib.loop import Result, run
 from fedcalib.method import Method
@@ -159,6 +161,11 @@ def windows_between(by: Every, days: Array, start: Day | None, until: Day | None
     return CalendarWindows(by, first, last) if dated else NumberedWindows(by, first, last)
 
 
+_GAP, _CONFIDENCE = "gap", "confidence"
+_POWER: Final = NormalDist().inv_cdf(0.8)  # a change that is called detectable is found in four windows of five
+MIN_EFFECT: Final = 0.05
+
+
 @final
 @dataclass(frozen=True)
 class Signal:
@@ -168,30 +175,65 @@ class Signal:
     variance: float
 
 
-def signals(report: MetricsReport) -> Mapping[str, Signal]:
-    """The signals of a window that alarms test; none where noise drowns the window."""
-    if report.accuracy is None or report.reliability.records <= 0:
+def signals(report: Performance | MetricsReport) -> Mapping[str, Signal]:
+    """The signals of a window that alarms test; none where noise drowns the window.
+
+    The calibration gap is the mean of score minus label, and confidence the mean score; with more than two classes
+    both are of the top class.
+    """
+    if report.accuracy is None:
         return {}
-    table, cells = report.reliability, report.reliability.bins
-    records = table.records
-    count = np.maximum(table.count[0], 0.0)
-    share = np.clip(np.divide(table.correct[0], count, out=np.zeros(cells), where=count > 0), 0.0, 1.0)
-    mean = np.clip(np.divide(table.confidence[0], count, out=np.zeros(cells), where=count > 0), 0.0, 1.0)
-    inside = 0.25 / cells**2  # the most that confidences inside a bin can vary
-    gap, confidence = float(table.gap.sum()) / records, float(table.confidence.sum()) / records
-    squares = count @ (share * (1 - mean) ** 2 + (1 - share) * mean**2 + inside) / max(count.sum(), 1.0) - gap**2
-    spread = count @ (mean**2 + inside) / max(count.sum(), 1.0) - confidence**2
-    count_noise = 2 * cells * report.count_variance
-    gap_noise = cells * report.gap_variance + gap**2 * count_noise
-    confidence_noise = cells * (report.count_variance + report.gap_variance) + confidence**2 * count_noise
-    found = {
-        "gap": Signal(gap, _variance(squares, gap_noise, records)),
-        "confidence": Signal(confidence, _variance(spread, confidence_noise, records)),
-    }
+    if isinstance(report, MetricsReport):
+        found = _report_signals(report)
+    else:
+        found = _score_signals(report.sheet) if isinstance(report, BinaryPerformance) else _class_signals(report)
     ranking, measured = (ACCURACY, report.accuracy) if report.auc is None else (AUC, report.auc)
     ranked = _of_interval(measured)
     # a figure of very few records may lack an interval; it would spoil the mean that later windows are compared with
     return {**found, ranking.name: ranked} if isfinite(ranked.value + ranked.variance) else found
+
+
+def _score_signals(sheet: ScoreSheet) -> dict[str, Signal]:
+    """Gap and mean score from the table of a binary evaluation."""
+    score = mean_score(sheet)
+    weights = {_GAP: np.stack([score, score - 1]), _CONFIDENCE: np.stack([score, score])}
+    found = {name: sheet.estimate(mean(sheet, weight)) for name, weight in weights.items()}
+    ends = {_GAP: -1.0, _CONFIDENCE: 0.0}
+    return {
+        name: Signal(min(max(one.value, ends[name]), 1.0), max(one.sampling + one.noise, 0.0))
+        for name, one in found.items()
+    }
+
+
+def _class_signals(report: Performance) -> dict[str, Signal]:
+    """Gap and mean confidence of the top class; both vary no more than the accuracy does."""
+    bins, accuracy = report.reliability(), _of_interval(report.measure(ACCURACY.name))
+    count = np.where(np.isfinite(bins.score), np.maximum(bins.records, 0.0), 0.0)
+    confidence = float(count @ np.nan_to_num(bins.score) / max(count.sum(), 1e-300))
+    gap = confidence - accuracy.value
+    return {_GAP: Signal(gap, accuracy.variance), _CONFIDENCE: Signal(confidence, accuracy.variance)}
+
+
+def _report_signals(report: MetricsReport) -> dict[str, Signal]:
+    """Gap and mean confidence from a reliability table with noise."""
+    table, cells = report.reliability, report.reliability.bins
+    records = table.records
+    if not records > 0:
+        return {}
+    count = np.maximum(table.count[0], 0.0)
+    share = np.clip(np.divide(table.correct[0], count, out=np.zeros(cells), where=count > 0), 0.0, 1.0)
+    middle = np.clip(np.divide(table.confidence[0], count, out=np.zeros(cells), where=count > 0), 0.0, 1.0)
+    inside = 0.25 / cells**2  # the most that confidences inside a bin can vary
+    gap, confidence = float(table.gap.sum()) / records, float(table.confidence.sum()) / records
+    squares = count @ (share * (1 - middle) ** 2 + (1 - share) * middle**2 + inside) / max(count.sum(), 1.0) - gap**2
+    spread = count @ (middle**2 + inside) / max(count.sum(), 1.0) - confidence**2
+    count_noise = 2 * cells * report.count_variance
+    gap_noise = cells * report.gap_variance + gap**2 * count_noise
+    confidence_noise = cells * (report.count_variance + report.gap_variance) + confidence**2 * count_noise
+    return {
+        _GAP: Signal(gap, _variance(squares, gap_noise, records)),
+        _CONFIDENCE: Signal(min(max(confidence, 0.0), 1.0), _variance(spread, confidence_noise, records)),
+    }
 
 
 def pooled(known: Sequence[Signal]) -> Signal:
@@ -235,6 +277,7 @@ class Window:
     signals: Mapping[str, Signal]
     alarms: tuple[Alarm, ...]
     served: Calibrator
+    detectable: Mapping[str, float] = field(default_factory=dict)  # the change of each signal that four of five find
 
 
 @final
@@ -259,12 +302,17 @@ class Monitor:
 
     An alarm is raised when the calibration gap, the mean confidence, or the AUC (accuracy where there are more than two
     classes) differs from that of the windows since the last alarm. The variance of the test includes sampling and
-    privacy noise.
+    privacy noise. A change must also be as large as `min_effect`: with many records nearly every change is certain, and
+    few of them matter.
 
     Parameters
     ----------
     false_alarms
         Probability of an alarm in a window without any shift, over all tests together (Bonferroni).
+    min_effect
+        The least change that matters: of the AUC or accuracy, and of gap and confidence. With two classes and a mean
+        score below 0.25 (or above 0.75), gap and confidence need proportionally less: a fifth of the mean score. With
+        0, every change that is certain raises an alarm.
     recalibration
         How to fit a calibrator to each window, which serves later ones; None for no recalibration.
     memory
@@ -288,8 +336,11 @@ class Monitor:
     false_alarms: float = 0.01
     recalibration: Method[Calibrator] | None = None
     memory: int = 4
+    min_effect: float = MIN_EFFECT
 
     def __post_init__(self) -> None:
+        if not 0 <= self.min_effect < 1:
+            raise InputError(f"Expected a minimum effect from 0 to below 1, found {self.min_effect}.")
         if not 0 < self.false_alarms < 1:
             raise InputError(f"Expected a false-alarm rate between 0 and 1, found {self.false_alarms}.")
         if self.memory < 1:
@@ -307,26 +358,66 @@ class Monitor:
             served = mixed(taught[-self.memory :])
             result = ask(label, ReviewWindow(served, self.recalibration))
             found = signals(result.artifact.metrics)
-            alarms = self._alarms(found, reference)
+            changes = self._changes(found, reference)
+            alarms = tuple(change.alarm for change in changes if change.alarming)
             reference = [found] if alarms else [*reference, found]
             if found and result.artifact.calibrator is not None:  # a window that drowns in noise teaches nothing
                 taught.append(result.artifact.calibrator)
-            windows.append(Window(label, result.artifact, found, alarms, served))
+            detectable = {change.name: change.detectable for change in changes}
+            windows.append(Window(label, result.artifact, found, alarms, served, detectable))
             spent.append(result.privacy)
         return Timeline(tuple(windows), together(spent), mixed(taught[-self.memory :]))
 
-    def _alarms(self, found: Mapping[str, Signal], reference: Sequence[Mapping[str, Signal]]) -> tuple[Alarm, ...]:
+    def _changes(self, found: Mapping[str, Signal], reference: Sequence[Mapping[str, Signal]]) -> list[_Change]:
+        """Each signal beside the windows since the last alarm; a first window is beside nothing."""
         limit = NormalDist().inv_cdf(1 - self.false_alarms / max(len(found), 1) / 2)
-        raised = []
-        for name, now in found.items():
-            known = [earlier[name] for earlier in reference if name in earlier]
-            if not known:
-                continue
-            before = pooled(known)
-            deviations = abs(now.value - before.value) / sqrt(max(now.variance + before.variance, 1e-300))
-            if deviations > limit:
-                raised.append(Alarm(name, before.value, now.value, deviations))
-        return tuple(raised)
+        before = {
+            name: pooled(known)
+            for name in found
+            if (known := [earlier[name] for earlier in reference if name in earlier])
+        }
+        least = self.least_effects(before or found)
+        return [
+            _Change(name, before.get(name), now, limit, least[name]) for name, now in found.items() if name in least
+        ]
+
+    def least_effects(self, known: Mapping[str, Signal]) -> dict[str, float]:
+        """The least change of each signal that matters."""
+        share = known[_CONFIDENCE].value if AUC.name in known and _CONFIDENCE in known else 0.5
+        scale = {_GAP: min(1.0, 4 * share, 4 * (1 - share)), _CONFIDENCE: min(1.0, 4 * share, 4 * (1 - share))}
+        return {name: self.min_effect * scale.get(name, 1.0) for name in known}
+
+
+@final
+@dataclass(frozen=True)
+class _Change:
+    """A signal now and before, with the limits that a change has to exceed."""
+
+    name: str
+    before: Signal | None
+    now: Signal
+    limit: float  # standard errors
+    least: float
+
+    @property
+    def _deviation(self) -> float:
+        """Standard error of the change; without earlier windows, of that between two windows like this one."""
+        return sqrt(max(self.now.variance + (self.before or self.now).variance, 1e-300))
+
+    @property
+    def alarming(self) -> bool:
+        size = 0.0 if self.before is None else abs(self.now.value - self.before.value)
+        return size > self.limit * self._deviation and size >= self.least
+
+    @property
+    def alarm(self) -> Alarm:
+        before = self.before or self.now
+        return Alarm(self.name, before.value, self.now.value, abs(self.now.value - before.value) / self._deviation)
+
+    @property
+    def detectable(self) -> float:
+        """The true change that raises an alarm with a probability of 80%."""
+        return max(self.limit * self._deviation, self.least) + _POWER * self._deviation
 
 
 def mixed(taught: Sequence[Calibrator]) -> Calibrator:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Unpack, final
 
@@ -30,13 +31,14 @@ from fedcalib.records import Schema
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import timeline
-from fedcalib.report.values import TimePoint
+from fedcalib.report.values import MetricRow, TimePoint
 from fedcalib.runtimes import InProcess
 from fedcalib.transcript import Transcript
 from fedcalib.types import Array, Ints
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import for_units, scaled
 from fedcalib.workflows.drift import (
+    MIN_EFFECT,
     Ask,
     Day,
     Every,
@@ -65,6 +67,7 @@ def monitor(
     recalibrate: bool = False,
     method: Method[Calibrator] | None = None,
     false_alarms: float = _FALSE_ALARMS,
+    min_effect: float = MIN_EFFECT,
     calibrator: Calibrator | None = None,
     rounds: int | None = None,
     **options: Unpack[Options],
@@ -94,6 +97,8 @@ def monitor(
         How to recalibrate; by default `PlattScaling` for two classes and `AccT` for more.
     false_alarms
         Probability of an alarm in a window without any shift.
+    min_effect
+        The least change that raises an alarm: see `Monitor`.
     calibrator
         Applied before anything is measured.
     rounds
@@ -131,6 +136,7 @@ def monitor(
         recalibrate=recalibrate,
         method=method,
         false_alarms=false_alarms,
+        min_effect=min_effect,
         calibrator=calibrator,
         rounds=rounds,
         session=session,
@@ -151,6 +157,7 @@ class MonitorResult:
     warnings: tuple[str, ...]  # what is said about records that were left out
     replayed: bool
     provenance: Mapping[str, object] = field(default_factory=dict)
+    min_effect: float = MIN_EFFECT
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -163,23 +170,33 @@ class MonitorResult:
         return self.timeline.alarms
 
     @property
+    def overall(self) -> dict[str, Measured]:
+        """The metrics over all windows that state them, weighted by records, with their intervals."""
+        found = {metric.name: _weighted(self.windows, _value(metric)) for metric in _shown()}
+        return {name: one for name, one in found.items() if one is not None}
+
+    @property
+    def detectable(self) -> dict[str, Measured]:
+        """The change of each signal that a window finds with a probability of 80%: median, least and greatest."""
+        names = dict.fromkeys(name for window in self.windows for name in window.detectable)
+        sizes = {name: [one.detectable[name] for one in self.windows if name in one.detectable] for name in names}
+        return {name: Measured(float(np.median(each)), min(each), max(each)) for name, each in sizes.items()}
+
+    @property
     def effect(self) -> dict[str, Any] | None:
-        """What serving earlier calibrators changed, and where it did harm; None where nothing was served."""
+        """What serving earlier calibrators changed, weighted by records, and where it did harm; None without any."""
         pairs = [
-            (window.label, window.review.metrics.ece.value, served.value)
+            window
             for window in self.windows
             if not isinstance(window.served, Identity)
-            and (served := _served(window)) is not None
+            and _served(window) is not None
             and window.review.metrics.ece is not None
         ]
-        if not pairs:
+        never, served = _weighted(pairs, _value(ECE)), _weighted(pairs, _served)
+        if never is None or served is None:
             return None
-        return {
-            "windows": len(pairs),
-            "mean_ece_never": sum(never for _, never, _ in pairs) / len(pairs),
-            "mean_ece_served": sum(served for _, _, served in pairs) / len(pairs),
-            "hurt": [label for label, never, served in pairs if served > never],
-        }
+        hurt = [one.label for one in pairs if _served(one).value > _value(ECE)(one).value]  # type: ignore[union-attr]
+        return {"windows": len(pairs), "mean_ece_never": never.value, "mean_ece_served": served.value, "hurt": hurt}
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -187,7 +204,9 @@ class MonitorResult:
         alarms = f": {', '.join(self.alarms)}" if self.alarms else ""
         said = [
             f"{len(self.alarms)} of {len(self.windows)} windows raised an alarm{alarms}.",
-            f"Without any shift, a window raises one with a chance of at most {self.false_alarms:g}.",
+            f"Without any shift, a window raises one with a chance of at most {self.false_alarms:g}; a change below "
+            f"{self.min_effect:g} raises none.",
+            *self._detects,
         ]
         if (changed := self.effect) is not None:
             said.append(
@@ -197,11 +216,18 @@ class MonitorResult:
             )
         return tuple(said)
 
+    @property
+    def _detects(self) -> tuple[str, ...]:
+        sizes = ", ".join(f"{found.value:.3f} of {name}" for name, found in self.detectable.items())
+        return (f"In four of five cases, a typical window would find a change of {sizes}.",) if sizes else ()
+
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib monitor --format json` prints it."""
         return {
             "by": str(self.by),
             "false_alarms": self.false_alarms,
+            "min_effect": self.min_effect,
+            "overall": {name: documents.measured(found) for name, found in self.overall.items()},
             "windows": [self._window(window) for window in self.windows],
             "alarms": list(self.alarms),
             "recalibration": self.effect,
@@ -218,6 +244,7 @@ class MonitorResult:
             "served": documents.metrics(window.review.served),
             "estimated_accuracy": documents.measured(window.review.estimate),
             "signals": {name: asdict(signal) for name, signal in window.signals.items()},
+            "detectable": dict(window.detectable),
             "alarms": [asdict(alarm) for alarm in window.alarms],
         }
 
@@ -227,7 +254,8 @@ class MonitorResult:
         for window in self.windows:
             row = self._window(window)
             shown = {name: row[name] for name in ("window", "first_day", "estimated_accuracy")}
-            rows.append({**shown, **row["metrics"], "alarms": _alarms(window)})
+            found = {f"detectable_{name}": size for name, size in window.detectable.items()}
+            rows.append({**shown, **row["metrics"], **found, "alarms": _alarms(window)})
         return documents.frame(rows)
 
     def tables(self) -> list[documents.TextTable]:
@@ -235,12 +263,43 @@ class MonitorResult:
         served = self._any(_served) * (f"{ECE.title} as served",)
         columns = ("window", *(metric.title for metric in _shown()), *served, "confidence", "estimated accuracy")
         rows = tuple(_row(window, bool(served)) for window in self.windows)
-        facts = {"alarms": ", ".join(self.alarms) or "none", "false alarms per window": f"{self.false_alarms:g}"}
+        facts = {
+            "alarms": ", ".join(self.alarms) or "none",
+            "false alarms per window": f"{self.false_alarms:g}",
+            "least change that raises one": f"{self.min_effect:g}",
+        }
         return [
-            documents.TextTable("Window by window", (*columns, "alarms"), rows),
+            documents.TextTable("Window by window", (*columns, "detectable change", "alarms"), rows),
+            self._overall_table(),
             documents.facts_table("", facts),
             documents.facts_table("Privacy", asdict(self.timeline.spending)),
         ]
+
+    def _overall_table(self) -> documents.TextTable:
+        titles = {metric.name: metric.title for metric in _shown()}
+        rows = tuple(
+            (titles[name], f"{found.value:.4f} ({found.low:.4f} to {found.high:.4f})")
+            for name, found in self.overall.items()
+        )
+        return documents.TextTable("All windows, weighted by records", ("metric", "value"), rows)
+
+    def _metric_rows(self) -> tuple[MetricRow, ...]:
+        """Rows of the report: metrics over all windows, and what windows can detect."""
+        shown = {metric.name: metric for metric in _shown()}
+        rows = [
+            MetricRow(
+                f"{shown[name].title}, all windows",
+                after=found,
+                better="higher" if shown[name].direction == "higher" else "lower",
+                note=f"{shown[name].definition}; weighted by records",
+            )
+            for name, found in self.overall.items()
+        ]
+        note = "found in four of five cases; the interval is that of the windows"
+        rows += [
+            MetricRow(f"Detectable change: {name}", after=found, note=note) for name, found in self.detectable.items()
+        ]
+        return tuple(rows)
 
     def charts(self) -> tuple[Picture, ...]:
         """The figures over time, with the alarms where they were raised; the first is that of the ECE."""
@@ -275,6 +334,7 @@ class MonitorResult:
             privacy=(spent.statement,),
             private=self.private,
             simulation=spent.simulation,
+            metrics=self._metric_rows(),
             figures=self.charts(),
             warnings=self.warnings,
             provenance=self.provenance,
@@ -340,14 +400,35 @@ def _confidence(window: Window) -> Measured | None:
     if known is None:
         return None
     half = 1.96 * known.variance**0.5
-    return Measured(known.value, known.value - half, known.value + half)
+    return Measured(known.value, max(known.value - half, 0.0), min(known.value + half, 1.0))
+
+
+def _weighted(windows: Sequence[Window], of: Callable[[Window], Measured | None]) -> Measured | None:
+    """A figure over windows, weighted by records, with its interval; windows hold different records."""
+    known = [(_records(window), one) for window in windows if (one := of(window)) is not None and isfinite(one.value)]
+    total = sum(records for records, _ in known)
+    if not total > 0:
+        return None
+    weights = np.array([records for records, _ in known]) / total
+    value, low, high = np.array([(one.value, one.low, one.high) for _, one in known]).T
+    below, above = (float(np.sqrt(np.square(weights * side).sum())) for side in (value - low, high - value))
+    middle = float(weights @ value)
+    return Measured(middle, middle - below, middle + above)
+
+
+def _records(window: Window) -> float:
+    """Number of records of a window, noisy under differential privacy and not below zero."""
+    report = window.review.metrics
+    found = float(report.reliability.records if isinstance(report, MetricsReport) else report.records)
+    return max(found, 0.0) if isfinite(found) else 0.0
 
 
 def _row(window: Window, served: bool) -> tuple[str, ...]:
     metrics = [_value(metric)(window) for metric in _shown()]
     figures = (*metrics, *([_served(window)] * served), _confidence(window), window.review.estimate)
     said = ("-" if one is None or one.value != one.value else f"{one.value:.4f}" for one in figures)
-    return (window.label, *said, _alarms(window))
+    detects = ", ".join(f"{name} {size:.3f}" for name, size in window.detectable.items())
+    return (window.label, *said, detects or "-", _alarms(window))
 
 
 def _alarms(window: Window) -> str:
@@ -385,6 +466,7 @@ class Monitoring:
     recalibrate: bool = False
     method: Method[Calibrator] | None = None  # of recalibration; None for the usual one
     false_alarms: float = _FALSE_ALARMS
+    min_effect: float = MIN_EFFECT  # the least change that raises an alarm
     calibrator: Calibrator | None = None  # applied before anything is measured
     rounds: int | None = None  # the latest so many windows; None for all
     session: WorkflowSession = field(default_factory=WorkflowSession)
@@ -432,6 +514,7 @@ class Monitoring:
             timeline=replace(found, spending=spent),
             by=self.by,
             false_alarms=self.false_alarms,
+            min_effect=self.min_effect,
             first_days=windows.first_days,
             recalibrate=self.recalibrate,
             private=self.privacy.private,
@@ -446,7 +529,7 @@ class Monitoring:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        names = ("by", "start", "until", "recalibrate", "false_alarms", "rounds")
+        names = ("by", "start", "until", "recalibrate", "false_alarms", "min_effect", "rounds")
         plain = {name: getattr(self, name) for name in names}
         parts = {name: wire.encode(getattr(self, name)) for name in ("privacy", "calibrator", "method")}
         return {**plain, **parts}
@@ -484,10 +567,9 @@ class Monitoring:
         return () if self.privacy.private else (f"{few} {dropped}",)
 
     def _monitor(self, schema: Schema) -> Monitor:
-        if not self.recalibrate:
-            return Monitor(self.false_alarms)
         usual = PlattScaling() if schema.classes == 2 else AccT()
-        return Monitor(self.false_alarms, self.method or usual)
+        recalibration = (self.method or usual) if self.recalibrate else None
+        return Monitor(self.false_alarms, recalibration, min_effect=self.min_effect)
 
     def _reviewed(self, schema: Schema) -> ReviewWindow:
         """What the first window is asked: nothing was learnt before it."""

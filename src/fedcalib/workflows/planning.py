@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib.errors import InputError
 from fedcalib.planning import Forecast, Study
 from fedcalib.planning.simulation import ScoreModel
-from fedcalib.queries.scores import ScoreTree
 from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import trade_off
 from fedcalib.report.values import PlotLine
@@ -29,7 +29,6 @@ def plan(
     epsilon: float | None = None,
     privacy: str = "distributed",
     scores: ScoreModel | None = None,
-    tree: ScoreTree | None = None,
 ) -> StudyPlan:
     """Solve for whichever of clients, epsilon and error is left out, by simulating the study.
 
@@ -47,8 +46,6 @@ def plan(
         "secagg", "distributed" or "local".
     scores
         What you expect of the scores: share of positives, AUC and over-confidence.
-    tree
-        The tree of scores to count; chosen if left out.
 
     Returns
     -------
@@ -62,13 +59,12 @@ def plan(
 
     Examples
     --------
-    >>> from fedcalib.queries.scores import ScoreTree
     >>> from fedcalib.workflows import plan
-    >>> found = plan("accuracy", clients=1000, epsilon=1.0, tree=ScoreTree(4, 3))
+    >>> found = plan("accuracy", clients=1000, epsilon=1.0)
     >>> found.enough, 0.01 < found.forecast.error < 0.1
     (True, True)
     """
-    study = Study(metric, privacy, scores or ScoreModel(), tree)
+    study = Study(metric, privacy, scores or ScoreModel())
     return StudyPlan(study, _solved(study, target_error, clients, epsilon), target_error)
 
 
@@ -100,23 +96,24 @@ class StudyPlan:
     @property
     def verdict(self) -> str:
         """The answer in a sentence."""
-        found, metric, tree = self.forecast, self.study.metric, self.forecast.tree
+        found, metric = self.forecast, self.study.metric
         budget = "" if found.epsilon is None else f" at epsilon = {found.epsilon:.3g}"
         size = f"{found.clients:,} clients{budget} under '{self.study.privacy}'"
         if not found.enough:
             return f"Not enough data: with {size}, {metric} drowns in noise in {found.refused:.0%} of runs."
         if not self.enough:
             return f"Not enough data: even {size} leave {metric} off by {found.error:.2g}, not {self.target_error:g}."
-        levels = f"arity {tree.arity}, height {tree.height}: {tree.leaves} cells"
-        return f"{size} leave {metric} off by {found.error:.2g} (root mean square), with a tree of {levels}."
+        table = f"{found.resolution.cells:,} cells, which an evaluation counts if it is told the number of records"
+        return f"{size} leave {metric} off by {found.error:.2g} (root mean square), with a table of {table}."
 
-    @property
+    @cached_property
     def around(self) -> tuple[Forecast, ...]:
-        """Smaller and larger studies with the same tree."""
-        found, study = self.forecast, replace(self.study, tree=self.forecast.tree)
+        """Smaller and larger studies, more roughly."""
+        found = self.forecast
         sizes = sorted({max(round(found.clients * factor), _FEWEST) for factor in _CLIENTS})
         budgets = [None] if found.epsilon is None else [found.epsilon * factor for factor in _EPSILONS]
-        return tuple(study.forecast(size, budget) for budget in budgets for size in sizes)
+        studies = ((size, budget) for budget in budgets for size in sizes)
+        return tuple(self.study.forecast(size, budget, rough=True) for size, budget in studies)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, as `fedcalib plan --format json` prints it."""
@@ -168,7 +165,7 @@ def _row(found: Forecast) -> dict[str, Any]:
         "epsilon": found.epsilon,
         "error": found.error if found.error == found.error else None,
         "refused": found.refused,
-        "arity": found.tree.arity,
-        "height": found.tree.height,
-        "buckets": found.tree.leaves,
+        "arity": 2 if found.resolution.tree else found.resolution.cells,
+        "height": found.resolution.cells.bit_length() - 1 if found.resolution.tree else 1,
+        "buckets": found.resolution.cells,
     }
