@@ -116,7 +116,12 @@ def test_words_make_methods_and_privacy_models() -> None:
     assert registry.find("method", "nll-t").name == "NLLT"
 
 
-ELSEWHERE = {"CompareModels", "DomainTemperatures", "FitAndMeasure"}  # tested with the columns or methods they need
+ELSEWHERE = {
+    "CompareModels",
+    "DomainTemperatures",
+    "FitAndMeasure",
+    "GroupedMetrics",
+}  # tested with the columns or methods they need
 
 
 def test_the_contract_holds_every_method_and_privacy_model() -> None:

@@ -30,6 +30,11 @@ EVERY: dict[str, Callable[[], Picture]] = {
     "reliability of one": lambda: curve_plots.reliability(diagram()),
     "roc": lambda: curve_plots.roc([curve("before"), curve("after")]),
     "pr": lambda: curve_plots.pr([curve()], 0.3),
+    "smooth reliability": lambda: curve_plots.smooth_reliability([curve()]),
+    "decision": lambda: curve_plots.decision([curve("model"), curve("everybody positive")]),
+    "forest": lambda: row_plots.forest(
+        {"a": Measured(0.7, 0.6, 0.8)}, Measured(0.7, 0.65, 0.75), "AUC", "I-squared: 0%."
+    ),
     "trade-off": lambda: curve_plots.trade_off([curve(str(line)) for line in range(9)], "clients", "error"),
     "timeline": lambda: row_plots.timeline(windows(), "ECE", 0.05),
     "bars by site": lambda: row_plots.bars_by_site(sites()),

@@ -85,7 +85,7 @@ def test_a_column_has_one_number_of_decimals() -> None:
     assert decimals_for([Measured(0.5, 0.4999999, 0.5)]) == 4
     assert decimals_for([Measured(0.5)]) == 4
     rows = metric_rows([MetricRow("a", Measured(0.5, 0.4, 0.6)), MetricRow("b", Measured(1.25, 1.24, 1.26))])
-    assert {len(row.before.value.partition(".")[2]) for row in rows} == {3}
+    assert {len(row.before.value.partition(".")[2]) for row in rows} == {4}, "as in a terminal"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,8 @@ def test_a_column_has_one_number_of_decimals() -> None:
         (Measured(0.5, 0.4, 0.6), Measured(0.4, 0.3, 0.5), "lower", "no clear change", "even"),
         (Measured(0.5), Measured(0.4), "lower", "better (no interval)", "good"),
         (Measured(0.5), Measured(0.5), "lower", "unchanged", "even"),
+        (Measured(0.5), Measured(0.50001), "lower", "unchanged", "even"),
+        (Measured(0.5, 0.4, 0.6), Measured(0.9, 0.8, 1.0), "neither", "changed", "even"),
         (Measured(0.5), None, "lower", "", "even"),
         (Measured(math.nan), Measured(0.4), "lower", "", "even"),
     ],
@@ -112,7 +114,7 @@ def test_a_paired_difference_decides_where_intervals_overlap() -> None:
     assert verdict_on(before, after, Measured(-0.05, -0.06, -0.04), "lower").words == "better"
     assert verdict_on(before, after, Measured(-0.05, -0.11, 0.01), "lower").words == "no clear change"
     [row] = metric_rows([MetricRow("ECE", before, after, change=Measured(-0.05, -0.06, -0.04))])
-    assert (row.change.value, row.change.interval) == ("−0.05", "−0.06 to −0.04")
+    assert (row.change.value, row.change.interval) == ("−0.0500", "−0.0600 to −0.0400")
 
 
 finite = st.floats(-10, 10)

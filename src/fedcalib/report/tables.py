@@ -15,6 +15,7 @@ from fedcalib.metrics.table import Direction
 from fedcalib.report.values import Count, Diagram, MetricRow, Number, PageTable, Public, SiteRow, known, numbers, parts
 
 MISSING = "–"
+_DECIMALS = 4
 _INVISIBLE = 5e-5  # a difference that would be shown as zero
 PRIVATE = "not shown (private)"
 TOO_FEW = "too few to show"
@@ -136,8 +137,8 @@ class Verdict:
 
 
 def metric_rows(rows: Sequence[MetricRow]) -> tuple[PageRow, ...]:
-    decimals = decimals_for(value for row in rows for value in (row.before, row.after))
-    return tuple(_row(row, decimals) for row in rows)
+    """Rows of the table of metrics, with as many decimals as a terminal shows."""
+    return tuple(_row(row, _DECIMALS) for row in rows)
 
 
 def figure_table(table: PageTable) -> dict[str, object]:
@@ -147,7 +148,7 @@ def figure_table(table: PageTable) -> dict[str, object]:
 
 
 def _figure(value: Measured | str | None) -> PageCell:
-    return PageCell(MISSING, value) if isinstance(value, str) else _cell(value, 4)
+    return PageCell(MISSING, value) if isinstance(value, str) else _cell(value, _DECIMALS)
 
 
 def site_rows(rows: Sequence[SiteRow]) -> tuple[PageRow, ...]:

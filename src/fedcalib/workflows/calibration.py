@@ -226,7 +226,9 @@ class CalibrationResult:
         titles = {metric.name: metric.title for metric in METRICS}
         worse = [titles[name] for name, verdict in self.verdicts.items() if verdict == "worse"]
         verdict = self.verdicts.get(ECE.name) or "not compared"
-        said = f"The calibration error (ECE) went from {before['ece']['value']:.4f} to {after['ece']['value']:.4f}: "
+        said = (
+            f"The calibration error (ECE) went from {before[ECE.name]['value']:.4f} to {after[ECE.name]['value']:.4f}: "
+        )
         return f"{said}{verdict}." + (f" Worse: {', '.join(worse)}." if worse else "")
 
     def save(self, folder: documents.Folder) -> dict[str, str]:

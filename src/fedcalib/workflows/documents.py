@@ -173,9 +173,14 @@ def reasons_table(*reasons: Mapping[str, str]) -> list[TextTable]:
     return [TextTable("Not stated", ("metric", "reason"), rows)] if rows else []
 
 
+def class_figures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the figures in a table by class."""
+    return [name for name in (rows[0] if rows else ()) if isinstance(rows[0][name], Mapping)]
+
+
 def class_table(rows: Sequence[Mapping[str, Any]]) -> list[TextTable]:
     """Lay the classes out, one per row."""
-    names = [name for name in ("precision", "recall", "f1", "auc") if any(row.get(name) for row in rows)]
+    names = class_figures(rows)
     cells = tuple(
         (
             str(row["label"]),

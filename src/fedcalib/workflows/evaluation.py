@@ -31,6 +31,7 @@ from fedcalib.methods.compose import Together
 from fedcalib.methods.evaluation import FederatedMetrics, PerClientECE
 from fedcalib.methods.paired_evaluation import GroupedMetrics, PairedMetrics
 from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import NET_BENEFIT, SENSITIVITY
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.query import Answer, Query
@@ -131,9 +132,9 @@ class Decision:
             raise InputError(f"Expected a threshold or a target for it, found {threshold} and '{target}'.")
         name, _, value = target.partition("=")
         try:
-            if (name, value) in (("net-benefit", ""), ("net_benefit", "")):
+            if name.replace("-", "_") == NET_BENEFIT.name and not value:
                 return cls(net_benefit=True)
-            if name == "sensitivity":
+            if name == SENSITIVITY.name:
                 return cls(sensitivity=float(value))
         except ValueError:
             pass

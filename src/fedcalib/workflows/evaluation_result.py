@@ -12,7 +12,7 @@ from fedcalib.artifacts.evaluation import ClientErrors
 from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.files import save_text
-from fedcalib.metrics.table import METRICS
+from fedcalib.metrics.table import ACCURACY, AUC, OBSERVED_EXPECTED
 from fedcalib.report.canvas import Picture
 from fedcalib.report.row_plots import forest
 from fedcalib.report.values import MetricRow
@@ -164,18 +164,17 @@ class EvaluationResult:
     @property
     def _forests(self) -> list[Picture]:
         """Forest plots of ranking and of calibration; with more than two classes, of accuracy."""
-        titles = {metric.name: metric.title for metric in METRICS}
         spreads = self.between_sites
-        names = ("auc", "observed_expected") if "auc" in spreads else ("accuracy",)
+        drawn = (AUC, OBSERVED_EXPECTED) if AUC.name in spreads else (ACCURACY,)
         return [
             forest(
-                site_spread.by_site(self.sites or (), name),
-                spreads[name].mean,
-                titles[name],
-                f"I-squared: {100 * spreads[name].i_squared:.0f}%.",
+                site_spread.by_site(self.sites or (), metric.name),
+                spreads[metric.name].mean,
+                metric.title,
+                f"I-squared: {100 * spreads[metric.name].i_squared:.0f}%.",
             )
-            for name in names
-            if name in spreads
+            for metric in drawn
+            if metric.name in spreads
         ]
 
     @property

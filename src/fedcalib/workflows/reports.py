@@ -19,7 +19,7 @@ from fedcalib.estimation.score_rates import Bins, Estimates
 from fedcalib.metrics.binning import bin_index_unchecked
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import BINS
-from fedcalib.metrics.table import ECE, METRICS
+from fedcalib.metrics.table import ACCURACY, AUC, ECE, METRICS, PREVALENCE
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
@@ -114,7 +114,7 @@ def curves(lines: Mapping[str, Measurement], min_count: int | None = None) -> di
     if not binary or len(binary) < len(shown):
         return {}
     first = next(iter(binary.values())).measures()
-    prevalence = first["prevalence"].value if "prevalence" in first else None
+    prevalence = first[PREVALENCE.name].value if PREVALENCE.name in first else None
     pairs = binary.items()
     return {
         "roc": curve_plots.roc([_line(name, one.roc(), _area(lines[name])) for name, one in pairs]),
@@ -172,7 +172,7 @@ def class_rows(found: Measurement, min_count: int | None) -> list[dict[str, Any]
 
 def class_table(rows: Sequence[Mapping[str, Any]]) -> tuple[PageTable, ...]:
     """The table by class for a page."""
-    names = [name for name in ("precision", "recall", "f1", "auc") if any(row.get(name) for row in rows)]
+    names = documents.class_figures(rows)
     told = tuple((f"class {row['label']}", tuple(_stated(row.get(name)) for name in names)) for row in rows)
     caption = "Each class against the others; under each value stands its interval."
     return (PageTable("By class", ("class", *names), told, caption),) if rows else ()
@@ -185,11 +185,10 @@ def _stated(value: Mapping[str, float | None] | None) -> Measured | None:
 
 def _headline(found: Measurement) -> str:
     known = documents.metrics(found) or {}
-    titles = {metric.name: metric.title for metric in METRICS}
     said = [
-        f"{titles[name]} {value['value']:.4f} ({value['low']:.4f} to {value['high']:.4f})"
-        for name in ("auc", "accuracy", "ece")
-        if (value := known.get(name)) is not None
+        f"{metric.title} {value['value']:.4f} ({value['low']:.4f} to {value['high']:.4f})"
+        for metric in (AUC, ACCURACY, ECE)
+        if (value := known.get(metric.name)) is not None
     ]
     return f"{', '.join(said)}." if said else "Too little can be told from these records: see the warnings."
 

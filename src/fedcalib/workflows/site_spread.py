@@ -15,12 +15,20 @@ import numpy as np
 
 from fedcalib.artifacts.performance import Performance
 from fedcalib.metrics.intervals import Measured, normal_quantile
+from fedcalib.metrics.table import (
+    ACCURACY,
+    AUC,
+    BRIER,
+    CALIBRATION_IN_THE_LARGE,
+    NLL,
+    OBSERVED_EXPECTED,
+    PREVALENCE,
+    SLOPE,
+)
 from fedcalib.workflows import documents
 
 # the metrics whose estimates are close to normal, so that their intervals tell their variance
-_METRICS: Final = (
-    "auc", "accuracy", "brier", "nll", "calibration_in_the_large", "slope", "observed_expected", "prevalence",
-)  # fmt: skip
+_METRICS: Final = (AUC, ACCURACY, BRIER, NLL, CALIBRATION_IN_THE_LARGE, SLOPE, OBSERVED_EXPECTED, PREVALENCE)
 _FEWEST: Final = 3
 _Z: Final = normal_quantile(0.95)
 
@@ -83,7 +91,7 @@ class Spread:
 
 def spread(sites: Sequence[Any]) -> dict[str, Spread]:
     """The spread of each metric that at least three sites have."""
-    found = {name: list(by_site(sites, name).values()) for name in _METRICS}
+    found = {metric.name: list(by_site(sites, metric.name).values()) for metric in _METRICS}
     return {name: Spread.of(figures) for name, figures in found.items() if len(figures) >= _FEWEST}
 
 
