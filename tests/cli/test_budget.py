@@ -24,7 +24,7 @@ def spent(epsilon: float | None, delta: float | None = 0.0, unit: str = "record"
 def test_the_phases_use_the_whole_budget_and_no_more(epsilon: float, delta: float, parts: object) -> None:
     fit = spent(epsilon * parts.calibration, delta * parts.calibration)  # type: ignore[attr-defined]
     measure = spent(epsilon * parts.measurement, delta * parts.measurement)  # type: ignore[attr-defined]
-    total = together(fit, [measure, measure], parts.parallel)  # type: ignore[attr-defined]
+    total = together(fit, [measure], parts.parallel)  # type: ignore[attr-defined]
     assert total.epsilon == pytest.approx(epsilon)
     assert total.delta == pytest.approx(delta)
 
@@ -73,11 +73,11 @@ def test_removing_a_record_moves_no_other_between_the_sides() -> None:
 @pytest.mark.parametrize(
     ("extra", "epsilons"),
     [
-        (["--privacy", "distributed"], [2.0, 1.0, 1.0]),
-        (["--privacy", "laplace"], [2.0, 1.0, 1.0]),
+        (["--privacy", "distributed"], [2.0, 2.0]),
+        (["--privacy", "laplace"], [2.0, 2.0]),
         (["--privacy", "distributed", "--holdout", "0"], [2.0]),
-        (["--privacy", "distributed", "--test", "scores.csv"], [1.0, 0.5, 0.5]),
-        (["--privacy", "user", "--delta", "1e-5", "--clip", "10"], [1.0, 0.5, 0.5]),
+        (["--privacy", "distributed", "--test", "scores.csv"], [1.0, 1.0]),
+        (["--privacy", "user", "--delta", "1e-5", "--clip", "10"], [1.0, 1.0]),
     ],
 )
 def test_the_total_of_a_command_is_its_epsilon(
