@@ -108,7 +108,7 @@ def _check(name: str) -> None:
 
 
 _RUNS: Final = 120
-_ROUGH_RUNS: Final = 40  # while searching, and for studies around the answer
+_ROUGH_RUNS: Final = 60  # while searching, and for studies around the answer
 _CLIENT_RANGE: Final = (50, 10**8)
 _EPSILON_RANGE: Final = (0.01, 50.0)
 _HALVINGS: Final = 11
@@ -204,7 +204,7 @@ class Study:
         epsilon
             The whole budget; None under secure aggregation.
         rough
-            Simulate a third of the runs.
+            Simulate half of the runs.
 
         Raises
         ------
