@@ -45,10 +45,10 @@ def test_binary_equals_central_on_real_flights(shared: Path) -> None:
     assert report.auc.low <= metrics.roc_auc(score, label) <= report.auc.high
     assert report.ece.value == pytest.approx(metrics.binary_ece(score, label), abs=1e-6)
     line = metrics.calibration_line(score, label)
-    assert report.slope == pytest.approx(line.slope, abs=0.02)
-    assert report.intercept == pytest.approx(line.intercept, abs=0.03)
-    assert report.observed_expected == pytest.approx(metrics.observed_expected(score, label), abs=0.01)
-    assert report.smooth_ece == pytest.approx(metrics.binary_smooth_ece(score, label), abs=2e-3)
+    assert report.slope.value == pytest.approx(line.slope, abs=0.02)
+    assert report.intercept.value == pytest.approx(line.intercept, abs=0.03)
+    assert report.observed_expected.value == pytest.approx(metrics.observed_expected(score, label), abs=0.01)
+    assert report.smooth_ece.value == pytest.approx(metrics.binary_smooth_ece(score, label), abs=2e-3)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -63,6 +63,9 @@ def test_intervals_cover_the_truth_under_noise(classes: int, privacy: fc.privacy
         noisy = measured(data, privacy, seed)
         for name in names:
             found, truth = getattr(noisy, name), getattr(exact, name).value
+            if found is None:  # many of these scores lie beyond the table, which then states no log loss
+                assert name in noisy.unmeasurable() and name == "nll"
+                continue
             missed[name] += not found.low - 1e-6 <= truth <= found.high + 1e-6
     assert max(missed.values()) <= 6, missed
 
@@ -79,7 +82,7 @@ def test_one_class_only_has_no_auc() -> None:
     data = fc.Federation.iid(fc.Records.of_scores(rng.random(500), np.zeros(500, int)), 5, 0)
     report = measured(data, fc.Open())
     assert report.auc is None
-    assert "AUC" in report.warnings[0]
+    assert report.unmeasurable()["auc"] == "undefined: there are no positives"
 
 
 def test_probabilities_that_sum_to_a_little_more_keep_the_bound() -> None:

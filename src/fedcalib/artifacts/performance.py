@@ -24,6 +24,7 @@ from fedcalib.estimation.score_figures import UNKNOWN, BinaryFigures, ScoreTotal
 from fedcalib.estimation.score_rates import Bins, Estimates, checked_thresholds
 from fedcalib.estimation.score_sheet import Decisions, Ratios, ScoreSheet
 from fedcalib.estimation.score_table import POSITIVE, ScoreTable
+from fedcalib.metrics import table
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.metrics.table import METRICS
@@ -96,32 +97,52 @@ class Performance(Artifact):
     @property
     def accuracy(self) -> Measured | None:
         """Share of records whose most likely class is right."""
-        return self._stated("accuracy")
+        return self._stated(table.ACCURACY.name)
 
     @property
     def auc(self) -> Measured | None:
         """Chance that a positive is scored above a negative."""
-        return self._stated("auc")
+        return self._stated(table.AUC.name)
 
     @property
     def ece(self) -> Measured | None:
         """Expected calibration error."""
-        return self._stated("ece")
+        return self._stated(table.ECE.name)
 
     @property
     def cwece(self) -> Measured | None:
         """Class-wise calibration error; with two classes, the same as the calibration error of the score."""
-        return self._stated("cwece" if "cwece" in self.estimates() else "ece")
+        return self._stated(table.CWECE.name if table.CWECE.name in self.estimates() else table.ECE.name)
 
     @property
     def nll(self) -> Measured | None:
         """Log loss."""
-        return self._stated("nll")
+        return self._stated(table.NLL.name)
 
     @property
     def brier(self) -> Measured | None:
         """Brier score."""
-        return self._stated("brier")
+        return self._stated(table.BRIER.name)
+
+    @property
+    def slope(self) -> Measured | None:
+        """Slope of the calibration line."""
+        return self._stated(table.SLOPE.name)
+
+    @property
+    def intercept(self) -> Measured | None:
+        """Intercept of the calibration line."""
+        return self._stated(table.INTERCEPT.name)
+
+    @property
+    def observed_expected(self) -> Measured | None:
+        """Ratio of observed positives to the sum of the scores."""
+        return self._stated(table.OBSERVED_EXPECTED.name)
+
+    @property
+    def smooth_ece(self) -> Measured | None:
+        """Smooth calibration error."""
+        return self._stated(table.SMOOTH_ECE.name)
 
     def to_json(self) -> dict[str, Any]:
         """Every metric by name as plain data; None for those that cannot be stated."""

@@ -17,6 +17,7 @@ import numpy as np
 from fedcalib.estimation import score_sheet as sheets
 from fedcalib.estimation.score_sheet import Estimate, Functional, ScoreSheet
 from fedcalib.estimation.score_table import ScoreTable
+from fedcalib.metrics import table
 from fedcalib.metrics.intervals import Measured
 from fedcalib.numeric import log_odds
 from fedcalib.types import Floats, Ints
@@ -121,7 +122,7 @@ def _at(negative: tuple[float, float], positive: tuple[float, float], base: tupl
 
 
 def _youden(sheet: ScoreSheet, threshold: float) -> Functional | None:
-    parts = _FIGURES["sensitivity"](sheet, threshold), _FIGURES["specificity"](sheet, threshold)
+    parts = _FIGURES[table.SENSITIVITY.name](sheet, threshold), _FIGURES[table.SPECIFICITY.name](sheet, threshold)
     if parts[0] is None or parts[1] is None:
         return None
     return Functional(parts[0].value + parts[1].value - 1, parts[0].influence + parts[1].influence)
@@ -142,25 +143,25 @@ def _weight(fit: sheets.LogisticFit | None, index: int) -> Functional | None:
 
 
 _FIGURES: Final[Mapping[str, _Make]] = {
-    "auc": lambda sheet, at: sheets.area(sheet),
-    "average_precision": lambda sheet, at: sheets.average_precision(sheet),
-    "accuracy": lambda sheet, at: _at((-1, 0), (1, 0), (1, 0, 1, 1))(sheet, 0.5),
-    "nll": lambda sheet, at: sheets.log_loss(sheet),
-    "brier": lambda sheet, at: sheets.brier(sheet),
-    "scaled_brier": lambda sheet, at: sheets.scaled_brier(sheet),
-    "observed_expected": lambda sheet, at: sheets.observed_expected(sheet),
-    "slope": lambda sheet, at: _weight(sheets.calibration_line(sheet), 1),
-    "intercept": lambda sheet, at: _weight(sheets.calibration_line(sheet), 0),
-    "calibration_in_the_large": lambda sheet, at: _weight(sheets.in_the_large(sheet), 0),
-    "sensitivity": _at((0, 0), (1, 0), (0, 0, 0, 1)),
-    "specificity": _at((-1, 0), (0, 0), (1, 0, 1, 0)),
-    "ppv": _at((0, 1), (1, 1), (0, 0, 0, 0)),
-    "npv": _at((-1, -1), (0, -1), (1, 0, 1, 1)),
-    "f1": _at((0, 1), (2, 1), (0, 0, 0, 1)),
-    "balanced_accuracy": _balanced,
-    "youden": _youden,
-    "net_benefit": _benefit,
-    "alert_rate": _at((1, 0), (1, 0), (0, 0, 1, 1)),
+    table.AUC.name: lambda sheet, at: sheets.area(sheet),
+    table.AVERAGE_PRECISION.name: lambda sheet, at: sheets.average_precision(sheet),
+    table.ACCURACY.name: lambda sheet, at: _at((-1, 0), (1, 0), (1, 0, 1, 1))(sheet, 0.5),
+    table.NLL.name: lambda sheet, at: sheets.log_loss(sheet),
+    table.BRIER.name: lambda sheet, at: sheets.brier(sheet),
+    table.SCALED_BRIER.name: lambda sheet, at: sheets.scaled_brier(sheet),
+    table.OBSERVED_EXPECTED.name: lambda sheet, at: sheets.observed_expected(sheet),
+    table.SLOPE.name: lambda sheet, at: _weight(sheets.calibration_line(sheet), 1),
+    table.INTERCEPT.name: lambda sheet, at: _weight(sheets.calibration_line(sheet), 0),
+    table.CALIBRATION_IN_THE_LARGE.name: lambda sheet, at: _weight(sheets.in_the_large(sheet), 0),
+    table.SENSITIVITY.name: _at((0, 0), (1, 0), (0, 0, 0, 1)),
+    table.SPECIFICITY.name: _at((-1, 0), (0, 0), (1, 0, 1, 0)),
+    table.PPV.name: _at((0, 1), (1, 1), (0, 0, 0, 0)),
+    table.NPV.name: _at((-1, -1), (0, -1), (1, 0, 1, 1)),
+    table.F1.name: _at((0, 1), (2, 1), (0, 0, 0, 1)),
+    table.BALANCED_ACCURACY.name: _balanced,
+    table.YOUDEN.name: _youden,
+    table.NET_BENEFIT.name: _benefit,
+    table.ALERT_RATE.name: _at((1, 0), (1, 0), (0, 0, 1, 1)),
 }
 
 

@@ -18,19 +18,22 @@ from fedcalib.estimation import score_sheet as sheets
 from fedcalib.estimation.calibration_figures import Gaps, SmoothCurve, debiased_error, gap_error, smooth_error
 from fedcalib.estimation.score_sheet import Decisions, Estimate, Ratios, ScoreSheet
 from fedcalib.estimation.score_table import NEGATIVE, POSITIVE
+from fedcalib.metrics import table
 from fedcalib.metrics.intervals import Measured
 from fedcalib.types import Floats
 
 _SPANS: Final = {
-    "youden": 2.0,
-    "slope": 4.0,
-    "intercept": 8.0,
-    "calibration_in_the_large": 4.0,
-    "observed_expected": 4.0,
-    "nll": 2.0,
-    "scaled_brier": 2.0,
+    table.YOUDEN.name: 2.0,
+    table.SLOPE.name: 4.0,
+    table.INTERCEPT.name: 8.0,
+    table.CALIBRATION_IN_THE_LARGE.name: 4.0,
+    table.OBSERVED_EXPECTED.name: 4.0,
+    table.NLL.name: 2.0,
+    table.SCALED_BRIER.name: 2.0,
 }  # of figures that are not between 0 and 1: from worthless to perfect, about
-_BEYOND: Final = frozenset({"nll", "slope", "intercept", "e50", "e90"})  # figures that need every single log-odds
+_BEYOND: Final = frozenset(
+    {table.NLL.name, table.SLOPE.name, table.INTERCEPT.name, table.E50.name, table.E90.name}
+)  # figures that need every single log-odds
 _OUTSIDE: Final = (
     "not measurable with this table: many scores lie beyond odds of 1 to {odds}, where it has one cell; state a larger "
     "public number of records for a wider one"
@@ -197,7 +200,7 @@ class BinaryFigures:
         found, half = self.all[name], _SPANS.get(name, 1.0) / 2
         width = found.high - found.low
         known = isfinite(found.value) and isfinite(width)
-        if known and name in _BEYOND and (self.totals is None or name != "nll") and self.sheet.open_ends.any():
+        if known and name in _BEYOND and (self.totals is None or name != table.NLL.name) and self.sheet.open_ends.any():
             return _OUTSIDE.format(odds=f"{np.exp(float(np.abs(self.sheet.odds).max())):,.0f}")
         if known and width <= half:
             return ""
@@ -246,17 +249,40 @@ def _f1(hit: float, false: float, missed: float) -> Measured:
     return Ratios(one * value, one * records, 0 * one, 0 * one).rate()
 
 
-_RATES: Final = ("sensitivity", "specificity", "ppv", "npv", "f1", "alert_rate", "accuracy")
+_RATES: Final = (
+    table.SENSITIVITY.name,
+    table.SPECIFICITY.name,
+    table.PPV.name,
+    table.NPV.name,
+    table.F1.name,
+    table.ALERT_RATE.name,
+    table.ACCURACY.name,
+)
 DECISIONS: Final = (
-    *("sensitivity", "specificity", "ppv", "npv", "f1", "balanced_accuracy", "youden", "net_benefit", "alert_rate"),
+    *(
+        table.SENSITIVITY.name,
+        table.SPECIFICITY.name,
+        table.PPV.name,
+        table.NPV.name,
+        table.F1.name,
+        table.BALANCED_ACCURACY.name,
+        table.YOUDEN.name,
+        table.NET_BENEFIT.name,
+        table.ALERT_RATE.name,
+    ),
 )
 
 
 def _ordered(rates: Mapping[str, Measured], youden: Measured, benefit: Measured) -> dict[str, Measured]:
     halved = Measured((youden.value + 1) / 2, (youden.low + 1) / 2, (youden.high + 1) / 2)
     balanced = UNKNOWN if youden is UNKNOWN else halved
-    found = {**rates, "balanced_accuracy": balanced, "youden": youden, "net_benefit": benefit}
-    return {name: found[name] for name in (*DECISIONS, "accuracy") if name in found}
+    found = {
+        **rates,
+        table.BALANCED_ACCURACY.name: balanced,
+        table.YOUDEN.name: youden,
+        table.NET_BENEFIT.name: benefit,
+    }
+    return {name: found[name] for name in (*DECISIONS, table.ACCURACY.name) if name in found}
 
 
 def _exact_decisions(totals: ScoreTotals, threshold: float) -> dict[str, Measured]:
@@ -264,12 +290,12 @@ def _exact_decisions(totals: ScoreTotals, threshold: float) -> dict[str, Measure
     n, P = totals.records, totals.positives
     N, hit, false = n - P, float(totals.decisions[1]), float(totals.decisions[2])
     rates = {
-        "sensitivity": _rate(hit, P),
-        "specificity": _rate(N - false, N),
-        "ppv": _rate(hit, hit + false),
-        "npv": _rate(N - false, n - hit - false),
-        "f1": _f1(hit, false, P - hit),
-        "alert_rate": _rate(hit + false, n),
+        table.SENSITIVITY.name: _rate(hit, P),
+        table.SPECIFICITY.name: _rate(N - false, N),
+        table.PPV.name: _rate(hit, hit + false),
+        table.NPV.name: _rate(N - false, n - hit - false),
+        table.F1.name: _f1(hit, false, P - hit),
+        table.ALERT_RATE.name: _rate(hit + false, n),
     }
     parts = [(hit, P), (N - false, N)]
     smooth = [(part + 2) / (whole + 4) for part, whole in parts]
@@ -284,23 +310,23 @@ def _exact_decisions(totals: ScoreTotals, threshold: float) -> dict[str, Measure
 
 _Make = Callable[[BinaryFigures], Measured]
 _OF_BOTH: Final[Mapping[str, _Make]] = {
-    "auc": BinaryFigures.auc,
-    "average_precision": BinaryFigures.average_precision,
-    "calibration_in_the_large": BinaryFigures.calibration_in_the_large,
-    "slope": BinaryFigures.slope,
-    "intercept": BinaryFigures.intercept,
-    "observed_expected": BinaryFigures.observed_expected,
-    "ici": BinaryFigures.ici,
-    "e50": BinaryFigures.e50,
-    "e90": BinaryFigures.e90,
-    "scaled_brier": BinaryFigures.scaled_brier,
+    table.AUC.name: BinaryFigures.auc,
+    table.AVERAGE_PRECISION.name: BinaryFigures.average_precision,
+    table.CALIBRATION_IN_THE_LARGE.name: BinaryFigures.calibration_in_the_large,
+    table.SLOPE.name: BinaryFigures.slope,
+    table.INTERCEPT.name: BinaryFigures.intercept,
+    table.OBSERVED_EXPECTED.name: BinaryFigures.observed_expected,
+    table.ICI.name: BinaryFigures.ici,
+    table.E50.name: BinaryFigures.e50,
+    table.E90.name: BinaryFigures.e90,
+    table.SCALED_BRIER.name: BinaryFigures.scaled_brier,
 }
 _OF_RECORDS: Final[Mapping[str, _Make]] = {
-    "accuracy": BinaryFigures.accuracy,
-    "ece": BinaryFigures.ece,
-    "debiased_ece": BinaryFigures.debiased_ece,
-    "smooth_ece": BinaryFigures.smooth_ece,
-    "nll": BinaryFigures.nll,
-    "brier": BinaryFigures.brier,
-    "prevalence": BinaryFigures.prevalence,
+    table.ACCURACY.name: BinaryFigures.accuracy,
+    table.ECE.name: BinaryFigures.ece,
+    table.DEBIASED_ECE.name: BinaryFigures.debiased_ece,
+    table.SMOOTH_ECE.name: BinaryFigures.smooth_ece,
+    table.NLL.name: BinaryFigures.nll,
+    table.BRIER.name: BinaryFigures.brier,
+    table.PREVALENCE.name: BinaryFigures.prevalence,
 }

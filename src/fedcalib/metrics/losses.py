@@ -9,8 +9,8 @@ import numpy as np
 from fedcalib.metrics.intervals import Interval, mean_interval, proportion_interval, some_blocks, some_scores
 from fedcalib.types import Bools, Floats
 
-FLOOR = 1e-12  # the log loss of a probability of zero is -log of this, about 27.6
-SMALLEST = float(np.finfo(np.float64).eps)  # the same for a binary score, 36.04, as in scikit-learn
+FLOOR = 1e-12  # smallest probability of which log-odds are taken
+SMALLEST = float(np.finfo(np.float64).eps)  # the log loss of a probability of zero is 36.04, as in scikit-learn
 
 
 def accuracy(probs: Any, labels: Any) -> float:
@@ -77,7 +77,7 @@ def binary_nll(scores: Any, labels: Any) -> float:
     0.472
     """
     column, truth = some_scores(scores, labels)
-    return float(-np.log(np.maximum(np.where(truth == 1, column, 1 - column), SMALLEST)).mean())
+    return float(_log_loss(np.where(truth == 1, column, 1 - column)).mean())
 
 
 def binary_brier(scores: Any, labels: Any) -> float:
@@ -104,7 +104,7 @@ def scaled_brier(scores: Any, labels: Any) -> float:
     --------
     >>> import fedcalib as fc
     >>> round(fc.metrics.scaled_brier([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 3)
-    0.368
+    0.367
     """
     rate = float(some_scores(scores, labels)[1].mean())
     return 1 - binary_brier(scores, labels) / (rate * (1 - rate)) if 0 < rate < 1 else float("nan")
@@ -240,7 +240,7 @@ def top_label(probs: Any, labels: Any) -> tuple[Floats, Bools]:
 
 
 def _log_loss(own: Floats) -> Floats:
-    return -np.log(np.maximum(own, FLOOR))
+    return -np.log(np.maximum(own, SMALLEST))
 
 
 def _interval(losses: Floats, level: float) -> Interval:

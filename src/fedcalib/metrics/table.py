@@ -115,46 +115,109 @@ def _at_half(name: str) -> Callable[[Any, Any], float]:
     return lambda score, labels: float(getattr(confusion(score, labels, 0.5), name))
 
 
-TWO_CLASSES: Final = (
-    _binary("average_precision", "Average precision", "higher", "mean precision over the positives", average_precision),
-    _binary("sensitivity", "Sensitivity", "higher", "share of positives at or above the threshold", _at_half("recall")),
-    _binary("specificity", "Specificity", "higher", "share of negatives below the threshold", _at_half("specificity")),
-    _binary("ppv", "PPV", "higher", "share of positives among records at or above the threshold",
-            _at_half("precision")),
-    _binary("npv", "NPV", "higher", "share of negatives among records below the threshold", _at_half("npv")),
-    _binary("f1", "F1", "higher", "harmonic mean of sensitivity and PPV", _at_half("f1")),
-    _binary("balanced_accuracy", "Balanced accuracy", "higher", "mean of sensitivity and specificity",
-            _at_half("balanced_accuracy")),
-    _binary("youden", "Youden index", "higher", "sensitivity plus specificity less one",
-            lambda score, y: 2 * _at_half("balanced_accuracy")(score, y) - 1),
-    _binary("net_benefit", "Net benefit", "higher",
-            "true positives less false positives weighted by the odds of the threshold, per record",
-            lambda score, y: net_benefit(score, y, 0.5)),
-    _binary("alert_rate", "Alert rate", "neither", "share of records at or above the threshold",
-            lambda score, y: float((np.asarray(score) >= 0.5).mean())),
-    _binary("prevalence", "Prevalence", "neither", "share of positives", lambda score, y: float(np.mean(y))),
-    _binary("calibration_in_the_large", "Calibration in the large", "neither",
-            "intercept of the calibration line with slope 1; 0 if calibrated",
-            lambda score, y: calibration_line(score, y).in_the_large),
-    _binary("slope", "Calibration slope", "neither", "slope of the calibration line; 1 if calibrated",
-            lambda score, y: calibration_line(score, y).slope),
-    _binary("intercept", "Calibration intercept", "neither", "intercept of the calibration line; 0 if calibrated",
-            lambda score, y: calibration_line(score, y).intercept),
-    _binary("observed_expected", "Observed to expected", "neither",
-            "positives over the sum of the scores; 1 if calibrated", observed_expected),
-    _binary("ici", "ICI", "lower", "mean distance of scores from the smooth observed rate", ici),
-    _binary("e50", "E50", "lower", "median distance of scores from the smooth observed rate",
-            lambda score, y: float(np.median(smooth_distances(score, y)))),
-    _binary("e90", "E90", "lower", "90th percentile of the distance of scores from the smooth observed rate",
-            lambda score, y: float(np.quantile(smooth_distances(score, y), 0.9))),
-    _binary("debiased_ece", "Debiased ECE", "lower", "root mean squared gap in 15 bins, less the bias of sampling",
-            lambda score, y: max(debiased_squared_binary_ece(score, y), 0.0) ** 0.5),
-    _binary("smooth_ece", "Smooth ECE", "lower", "mean gap after smoothing, at the bandwidth that equals it",
-            binary_smooth_ece),
-    _binary("scaled_brier", "Scaled Brier score", "higher",
-            "one minus the Brier score over that of the prevalence", scaled_brier),
+AVERAGE_PRECISION: Final = _binary(
+    "average_precision", "Average precision", "higher", "mean precision over the positives", average_precision,
+)
+SENSITIVITY: Final = _binary(
+    "sensitivity", "Sensitivity", "higher", "share of positives at or above the threshold", _at_half("recall"),
+)
+SPECIFICITY: Final = _binary(
+    "specificity", "Specificity", "higher", "share of negatives below the threshold", _at_half("specificity"),
+)
+PPV: Final = _binary(
+    "ppv", "PPV", "higher", "share of positives among records at or above the threshold",
+    _at_half("precision"),
+)
+NPV: Final = _binary(
+    "npv", "NPV", "higher", "share of negatives among records below the threshold", _at_half("npv"),
+)
+F1: Final = _binary(
+    "f1", "F1", "higher", "harmonic mean of sensitivity and PPV", _at_half("f1"),
+)
+BALANCED_ACCURACY: Final = _binary(
+    "balanced_accuracy", "Balanced accuracy", "higher", "mean of sensitivity and specificity",
+    _at_half("balanced_accuracy"),
+)
+YOUDEN: Final = _binary(
+    "youden", "Youden index", "higher", "sensitivity plus specificity less one",
+    lambda score, y: 2 * _at_half("balanced_accuracy")(score, y) - 1,
+)
+NET_BENEFIT: Final = _binary(
+    "net_benefit", "Net benefit", "higher",
+    "true positives less false positives weighted by the odds of the threshold, per record",
+    lambda score, y: net_benefit(score, y, 0.5),
+)
+ALERT_RATE: Final = _binary(
+    "alert_rate", "Alert rate", "neither", "share of records at or above the threshold",
+    lambda score, y: float((np.asarray(score) >= 0.5).mean()),
+)
+PREVALENCE: Final = _binary(
+    "prevalence", "Prevalence", "neither", "share of positives", lambda score, y: float(np.mean(y)),
+)
+CALIBRATION_IN_THE_LARGE: Final = _binary(
+    "calibration_in_the_large", "Calibration in the large", "neither",
+    "intercept of the calibration line with slope 1; 0 if calibrated",
+    lambda score, y: calibration_line(score, y).in_the_large,
+)
+SLOPE: Final = _binary(
+    "slope", "Calibration slope", "neither", "slope of the calibration line; 1 if calibrated",
+    lambda score, y: calibration_line(score, y).slope,
+)
+INTERCEPT: Final = _binary(
+    "intercept", "Calibration intercept", "neither", "intercept of the calibration line; 0 if calibrated",
+    lambda score, y: calibration_line(score, y).intercept,
+)
+OBSERVED_EXPECTED: Final = _binary(
+    "observed_expected", "Observed to expected", "neither",
+    "positives over the sum of the scores; 1 if calibrated", observed_expected,
+)
+ICI: Final = _binary(
+    "ici", "ICI", "lower", "mean distance of scores from the smooth observed rate", ici,
+)
+E50: Final = _binary(
+    "e50", "E50", "lower", "median distance of scores from the smooth observed rate",
+    lambda score, y: float(np.median(smooth_distances(score, y))),
+)
+E90: Final = _binary(
+    "e90", "E90", "lower", "90th percentile of the distance of scores from the smooth observed rate",
+    lambda score, y: float(np.quantile(smooth_distances(score, y), 0.9)),
+)
+DEBIASED_ECE: Final = _binary(
+    "debiased_ece", "Debiased ECE", "lower", "root mean squared gap in 15 bins, less the bias of sampling",
+    lambda score, y: max(debiased_squared_binary_ece(score, y), 0.0) ** 0.5,
+)
+SMOOTH_ECE: Final = _binary(
+    "smooth_ece", "Smooth ECE", "lower", "mean gap after smoothing, at the bandwidth that equals it",
+    binary_smooth_ece,
+)
+SCALED_BRIER: Final = _binary(
+    "scaled_brier", "Scaled Brier score", "higher",
+    "one minus the Brier score over that of the prevalence", scaled_brier,
 )
 # fmt: on
+TWO_CLASSES: Final = (
+    AVERAGE_PRECISION,
+    SENSITIVITY,
+    SPECIFICITY,
+    PPV,
+    NPV,
+    F1,
+    BALANCED_ACCURACY,
+    YOUDEN,
+    NET_BENEFIT,
+    ALERT_RATE,
+    PREVALENCE,
+    CALIBRATION_IN_THE_LARGE,
+    SLOPE,
+    INTERCEPT,
+    OBSERVED_EXPECTED,
+    ICI,
+    E50,
+    E90,
+    DEBIASED_ECE,
+    SMOOTH_ECE,
+    SCALED_BRIER,
+)
 METRICS: Final = (AUC, ACCURACY, PRECISION, RECALL, CWECE, ECE, NLL, BRIER, *TWO_CLASSES)
 
 

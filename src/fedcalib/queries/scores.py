@@ -200,7 +200,7 @@ class ScoreCells(RecordQuery):
     >>> from fedcalib.queries.scores import ScoreCells
     >>> records = fc.Records.of_scores([0.1, 0.9, 0.8], [0, 1, 0], sex=["F", "M", "F"])
     >>> ScoreCells(2).pooled(records).tolist()
-    [1, 1, 0, 1]
+    [1.0, 1.0, 0.0, 1.0]
     >>> ScoreCells(2, group="sex", groups=("F", "M")).blocks["cells"].shape
     (3, 2, 2)
     """
