@@ -90,7 +90,7 @@ class BinaryFigures:
 
     def decisions(self, threshold: float) -> dict[str, Measured]:
         """What calling records with at least this score positive leads to."""
-        if not self.sheet.known[2]:
+        if not self.sheet.known[2] or (self.totals is not None and not self.totals.records > 0):
             return dict.fromkeys(DECISIONS, UNKNOWN)
         if self.totals is not None and threshold == self.threshold:
             return _exact_decisions(self.totals, threshold)
