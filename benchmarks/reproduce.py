@@ -76,8 +76,9 @@ def set_aside(source: str, places: dict[str, str]) -> None:
     before.mkdir(parents=True)
     for step in SOURCES[source]:
         if all(word.strip("{}") in places for word in _wanted(step.full)):
-            for name in filter(lambda name: (HERE / name).exists(), step.writes):
-                shutil.move(HERE / name, before / Path(name).name)
+            folder = step.module.split(".")[0]
+            for name in filter(lambda name: (HERE / name).exists(), (*step.writes, f"{folder}/out")):  # and transcripts
+                shutil.move(HERE / name, before / name.replace("/", "-"))
 
 
 def _wanted(arguments: tuple[str, ...]) -> list[str]:

