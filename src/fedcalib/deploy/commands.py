@@ -18,6 +18,7 @@ from fedcalib.errors import InputError, UnavailableError
 
 CONNECTION: Final = "fedcalib"
 NO_TELEMETRY: Final = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+_POLL: Final = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}  # seconds until a server begins with a run; usually one
 
 
 @final
@@ -51,7 +52,7 @@ class Command:
     def whole_environment(self) -> dict[str, str]:
         """This process's environment and the command's own; programs beside Python are found first."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        return {**os.environ, **NO_TELEMETRY, "PATH": path, **self.environment}
+        return {**os.environ, **NO_TELEMETRY, **_POLL, "PATH": path, **self.environment}
 
 
 def superlink(link: Link, keys: Path | None, state: Path) -> Command:

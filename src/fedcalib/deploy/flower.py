@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar, final
 
@@ -27,7 +29,7 @@ from fedcalib import __version__, wire
 from fedcalib.accounting.ledger import Ledger
 from fedcalib.artifacts.evaluation import Fitted
 from fedcalib.deploy.commands import NO_TELEMETRY
-from fedcalib.deploy.fleet import record_of, text_of
+from fedcalib.deploy.fleet import pull_quickly, record_of, text_of
 from fedcalib.deploy.job import Job
 from fedcalib.deploy.runs import JobFolder, reported, write_result
 from fedcalib.errors import InputError
@@ -71,7 +73,7 @@ class FlowerTransport(Transport):
         waiting = self._send(action, texts, timeout)
         replies: dict[str, str] = {}
         while waiting and time.monotonic() < deadline:
-            for message in self.grid.pull_messages(list(waiting)):
+            for message in self._pulled(list(waiting), deadline):
                 address = waiting.pop(message.metadata.reply_to_message_id, None)
                 text = None if message.has_error() else text_of(message)
                 if address is not None and text is not None:
@@ -81,6 +83,29 @@ class FlowerTransport(Transport):
             if waiting:
                 time.sleep(_POLL_SECONDS)
         return replies
+
+    def _pulled(self, ids: list[str], deadline: float) -> list[Any]:
+        """Replies that are there; none once time is up.
+
+        Where a site dies while it delivers a reply, Flower waits for the rest of it, for up to two hours. So the wait
+        is left to a thread of its own; replies that it holds are sent again when the question is.
+        """
+        found: SimpleQueue[list[Any] | Exception] = SimpleQueue()
+
+        def pull() -> None:
+            try:
+                found.put(list(self.grid.pull_messages(ids)))
+            except Exception as error:
+                found.put(error)
+
+        threading.Thread(target=pull, daemon=True).start()
+        try:
+            pulled = found.get(timeout=max(deadline - time.monotonic(), _POLL_SECONDS))
+        except Empty:
+            return []
+        if isinstance(pulled, Exception):
+            raise pulled
+        return pulled
 
     def _send(self, action: str, texts: Mapping[str, str], timeout: float) -> dict[str, str]:
         from flwr.app import Message
@@ -325,6 +350,7 @@ def server_app() -> Any:
         folder = JobFolder(Path(str(config["state"])) / job.key)
         out = folder.place(context.run_id)
         with reported(out):
+            pull_quickly()
             watch = progress_log(out / "progress.jsonl")
             watch(Notice("begun", 0, 0, {}))
             directory = read_directory(Path(str(config["directory"])))

@@ -23,7 +23,7 @@ from typing import Any, Final, final
 from fedcalib import files
 from fedcalib.data import Reading, expand
 from fedcalib.deploy.commands import NO_TELEMETRY, Link
-from fedcalib.deploy.fleet import FleetConnection, NodeKey
+from fedcalib.deploy.fleet import FleetConnection, NodeKey, pull_quickly
 from fedcalib.errors import UnavailableError
 from fedcalib.federation import Federation
 from fedcalib.remote.site import Site, logged_reason, open_site, policy_of, reading_of, refused_setup
@@ -131,6 +131,7 @@ class Node:
             with files.explained(self.state):
                 self.site.open()  # what is wrong with it is told here, and never to the server
             key = NodeKey.read(self.key)
+            pull_quickly()
             pauses = _back_off()
             while not self.stopping.is_set():
                 try:

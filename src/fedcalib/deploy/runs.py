@@ -240,7 +240,7 @@ class Follower:
 
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run, and write down whatever ends it: an error of ours, any other, or a signal."""
+    """Lock a run while it works, and write down whatever ends it: an error of ours, any other, or a signal."""
     with files.locked(folder / "lock"):
         try:
             yield
