@@ -220,7 +220,9 @@ def test_whoever_holds_it_shares_the_budget_with_it() -> None:
     assert fc.methods.Together((fc.Auto(), fc.methods.ClassShares())).with_budget(budget).methods[0] == fc.Auto(
         2.0, "record"
     )
-    assert fc.methods.FitAndMeasure(fc.Auto()).with_budget(budget) == fc.methods.FitAndMeasure(fc.Auto(2.0, "record"))
+    measure = fc.FederatedMetrics(epsilon=2.0, unit="record")
+    shared = fc.methods.FitAndMeasure(fc.Auto(2.0, "record"), measure)
+    assert fc.methods.FitAndMeasure(fc.Auto()).with_budget(budget) == shared
     assert ReviewWindow(recalibration=fc.Auto()).with_budget(budget).recalibration == fc.Auto(1.0, "record")
     assert ReviewWindow().with_budget(budget) == ReviewWindow()
 

@@ -47,7 +47,8 @@ def test_a_job_tells_auto_its_budget() -> None:
     told = Job("auto", "user", 300, classes=4, epsilon=2.0, delta=1e-5, settings={"epsilon": 0.5})
     assert told.build_method() == fc.Auto(epsilon=0.5, unit="client")
     measured = Job("auto", "local", 300, classes=4, epsilon=2.0, measure=True)
-    assert measured.build_method() == fc.methods.FitAndMeasure(fc.Auto(epsilon=1.0, unit="record", alone="record"))
+    half = {"epsilon": 1.0, "unit": "record", "alone": "record"}
+    assert measured.build_method() == fc.methods.FitAndMeasure(fc.Auto(**half), fc.FederatedMetrics(**half))
 
 
 def test_progress_tells_what_is_left_of_the_budget(tmp_path: Path) -> None:

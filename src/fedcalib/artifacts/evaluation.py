@@ -415,7 +415,7 @@ class Fitted(Artifact):
     before, after
         The evaluations without it and with it: a `Performance` each, or a `MetricsReport` in files of version 0.1.
     change
-        After less before by metric, with a paired interval.
+        After less before by metric, with a paired interval; None in files of version 0.1.
 
     Examples
     --------
@@ -429,7 +429,7 @@ class Fitted(Artifact):
     calibrator: Calibrator
     before: Any
     after: Any
-    change: Mapping[str, Measured] = field(default_factory=dict, metadata=ADDED)
+    change: Mapping[str, Measured] | None = field(default=None, metadata=ADDED)
 
     def published(self, min_count: int = PUBLIC_RECORDS) -> Fitted:
         """The same calibrator, with the tables of both measurements as they may be published."""

@@ -116,7 +116,7 @@ class CalibrationResult:
             calibrator=fitted.calibrator,
             before=fitted.before,
             after=fitted.after,
-            change=fitted.change,
+            change=fitted.change or {},
             privacy=with_disclosure(spent, fitted.calibrator),
             min_count=smallest,
             private=agreed.privacy.private,
