@@ -36,7 +36,9 @@ def test_the_workflow_calls_targets_that_exist() -> None:
 
 def test_make_test_is_what_the_workflow_runs() -> None:
     test = re.search(r"^test: (.+)\n\t.+ -j 2 (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    assert test is not None and {*test[1].split(), *test[2].split()} == {words.split()[1] for words in steps()} - {"wheel"}
+    assert test is not None and {*test[1].split(), *test[2].split()} == {words.split()[1] for words in steps()} - {
+        "wheel"
+    }
     assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1] == "make test"
 
 
