@@ -103,9 +103,9 @@ class Plan:
     Examples
     --------
     >>> import fedcalib as fc
-    >>> plan = fc.method.Plan.of(fc.FederatedMetrics(), fc.Schema(classes=3, clients=10))
+    >>> plan = fc.method.Plan.of(fc.FedBin(bins=15), fc.Schema(classes=3, clients=10))
     >>> len(plan.queries), plan.unit, plan.queries[0].size
-    (1, 'record', 141)
+    (1, 'record', 90)
     """
 
     queries: tuple[Query, ...]

@@ -224,7 +224,7 @@ def test_whoever_holds_it_shares_the_budget_with_it() -> None:
     shared = fc.methods.FitAndMeasure(fc.Auto(2.0, "record"), measure)
     assert fc.methods.FitAndMeasure(fc.Auto()).with_budget(budget) == shared
     assert ReviewWindow(recalibration=fc.Auto()).with_budget(budget).recalibration == fc.Auto(1.0, "record")
-    assert ReviewWindow().with_budget(budget) == ReviewWindow()
+    assert ReviewWindow().with_budget(budget).measure == fc.FederatedMetrics(epsilon=4.0, unit="record")
 
 
 def test_noise_that_adds_up_counts_for_less() -> None:

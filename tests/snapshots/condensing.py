@@ -91,7 +91,9 @@ def transcript(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _told(stored: dict[str, Any]) -> list[Any]:
-    """The count, sum and first number of an answer."""
+    """The count, sum and first number of an answer, or the hash of a long one, which has a file of its own."""
+    if "file" in stored:
+        return [{"sha256": stored["sha256"][:16]}]
     values = np.asarray(wire.decode(stored), dtype=float).reshape(-1)
     return [values.size, plain(values.sum()), *map(plain, values[:1])]
 

@@ -40,7 +40,7 @@ class Together(Method[tuple[Any, ...]]):
     >>> method = fc.methods.Together((fc.FedBin(), fc.FederatedMetrics()))
     >>> result = fc.run(method, fc.InProcess(fc.Federation.simulated()), fc.SecAgg())
     >>> len(result.plan.queries), [type(artifact).__name__ for artifact in result.artifact]
-    (1, ['Steps', 'MetricsReport'])
+    (1, ['Steps', 'ClassPerformance'])
     """
 
     methods: tuple[Method[Any], ...]
