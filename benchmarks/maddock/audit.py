@@ -1,7 +1,7 @@
 """Audit what a run releases about a whole client: the largest client there can be, against its absence.
 
 Run with `python -m benchmarks.maddock.audit [NAME [DRAWS]]`; writes audit.csv beside itself, a line at a time, and the
-README's section on audits from it. NAME, such as `runs:FedBBQ` or `runs`, picks lines and keeps the others.
+the section of annex.md on audits from it. NAME, such as `runs:FedBBQ` or `runs`, picks lines and keeps the others.
 
 *Releases* draw one answer's noise many times over: fast, and all that anybody sees of a client in a method that asks
 once. *Runs* go the whole way every time: plan, clients' cuts, sum, noise, transcript, and whatever a later question
@@ -152,7 +152,7 @@ def main(only: str | None, draws: int) -> None:
             if only in (None, what, f"{what}:{name}"):
                 kept[what, name] = _line(what, name, setting, audit(name, draws))
                 _write(path, kept)
-    (HERE / "README.md").write_text(with_section((HERE / "README.md").read_text(), list(kept.values())))
+    (HERE / "annex.md").write_text(with_section((HERE / "annex.md").read_text(), list(kept.values())))
 
 
 def _line(what: str, name: str, setting: Setting, found: Audit) -> dict[str, str]:

@@ -128,5 +128,5 @@ def test_what_is_committed_audits_twenty_thousand_whole_runs() -> None:
         line = lines["runs", name]
         assert int(line["draws"]) >= 20_000
         assert 0.2 < float(line["epsilon_at_least"]) <= float(line["epsilon_claimed"])
-    page = (HERE / "README.md").read_text()
+    page = (HERE / "annex.md").read_text()
     assert with_section(page, list(lines.values())) == page
