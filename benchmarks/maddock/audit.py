@@ -1,6 +1,6 @@
 """Audit what a run releases about a whole client: the largest client there can be, against its absence.
 
-Run with `python -m benchmarks.maddock.audit [NAME [DRAWS]]`; writes audit.csv beside itself, a line at a time, and the
+Run with `python -m benchmarks.maddock.audit [NAME [DRAWS]]`; writes audit.csv beside itself, a line at a time, and
 the section of annex.md on audits from it. NAME, such as `runs:FedBBQ` or `runs`, picks lines and keeps the others.
 
 *Releases* draw one answer's noise many times over: fast, and all that anybody sees of a client in a method that asks
