@@ -140,6 +140,7 @@ def test_a_plan_is_that_of_the_command(home: Path, capsys: pytest.CaptureFixture
     assert found.to_json() == printed(capsys, "plan --metric accuracy --clients 1000 --epsilon 1")
     frame = found.to_frame()
     assert len(frame) == len(found.around) == 15
+    assert found.forecast in found.around  # one study has one error, in the verdict and in the table
     assert frame["error"].notna().all()
     assert found.plot(home / "plan.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(fc.errors.InputError, match="target error"):

@@ -19,7 +19,7 @@ from fedcalib.estimation.score_figures import DECISIONS, UNKNOWN, BinaryFigures
 from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.methods.evaluation import FederatedMetrics, Resolution
 from fedcalib.metrics.intervals import Measured
-from fedcalib.metrics.table import METRICS, PRECISION, RECALL, shown_in
+from fedcalib.metrics.table import METRICS, PPV, PRECISION, RECALL, SENSITIVITY, shown_in
 from fedcalib.numeric import bisected
 from fedcalib.planning.simulation import ScoreModel as ScoreModel
 from fedcalib.planning.simulation import SimulatedEvaluation
@@ -53,7 +53,7 @@ def suited_tree(privacy: Privacy) -> ScoreTree:
     return _LOCAL_TREE if isinstance(privacy, LocalDP) else TREE
 
 
-_SAME: Final = {PRECISION.name: "ppv", RECALL.name: "sensitivity"}
+_SAME: Final = {PRECISION.name: PPV.name, RECALL.name: SENSITIVITY.name}
 _OF_RECORDS: Final = frozenset(metric.name for metric in METRICS if metric.classes == "any")  # one class suffices
 _DEFAULTS: Final = FederatedMetrics()
 _POPULATION: Final = 1e9  # records that stand for everybody
@@ -108,7 +108,7 @@ def _check(name: str) -> None:
 
 
 _RUNS: Final = 120
-_ROUGH_RUNS: Final = 40  # while searching, and for studies around the answer
+_ROUGH_RUNS: Final = 60  # while searching, and for studies around the answer
 _CLIENT_RANGE: Final = (50, 10**8)
 _EPSILON_RANGE: Final = (0.01, 50.0)
 _HALVINGS: Final = 11
@@ -204,7 +204,7 @@ class Study:
         epsilon
             The whole budget; None under secure aggregation.
         rough
-            Simulate a third of the runs.
+            Simulate half of the runs.
 
         Raises
         ------

@@ -103,7 +103,8 @@ class StudyPlan:
             return f"Not enough data: with {size}, {metric} drowns in noise in {found.refused:.0%} of runs."
         if not self.enough:
             return f"Not enough data: even {size} leave {metric} off by {found.error:.2g}, not {self.target_error:g}."
-        table = f"{found.resolution.cells:,} cells, which an evaluation counts if it is told the number of records"
+        told = "" if found.epsilon is None else ", which an evaluation counts if it is told the number of records"
+        table = f"{found.resolution.cells:,} cells{told}"
         return f"{size} leave {metric} off by {found.error:.2g} (root mean square), with a table of {table}."
 
     @cached_property
@@ -112,8 +113,13 @@ class StudyPlan:
         found = self.forecast
         sizes = sorted({max(round(found.clients * factor), _FEWEST) for factor in _CLIENTS})
         budgets = [None] if found.epsilon is None else [found.epsilon * factor for factor in _EPSILONS]
-        studies = ((size, budget) for budget in budgets for size in sizes)
-        return tuple(self.study.forecast(size, budget, rough=True) for size, budget in studies)
+        return tuple(self._near(size, budget) for budget in budgets for size in sizes)
+
+    def _near(self, clients: int, epsilon: float | None) -> Forecast:
+        """The answer itself, or a rougher forecast of another study."""
+        if (clients, epsilon) == (self.forecast.clients, self.forecast.epsilon):
+            return self.forecast
+        return self.study.forecast(clients, epsilon, rough=True)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, as `fedcalib plan --format json` prints it."""
