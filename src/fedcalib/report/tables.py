@@ -124,7 +124,7 @@ class PageRow:
     @property
     def only(self) -> PageCell:
         """The one value of a table without before and after."""
-        return self.after if self.before.value == MISSING else self.before
+        return self.before if self.after.value == MISSING else self.after
 
 
 @final
