@@ -145,23 +145,30 @@ class FleetConnection:
         if not response.messages_list:
             return None
         head, tree = message_from_proto(response.messages_list[0]), response.message_object_trees[0]
-        action = str(head.metadata.message_type).partition(".")[2]
-        return Received(action, self._text(head.metadata.run_id, tree), head.metadata.run_id, head)
+        action, text = str(head.metadata.message_type).partition(".")[2], self._text(head.metadata.run_id, tree)
+        return None if text is None else Received(action, text, head.metadata.run_id, head)
 
-    def _text(self, run: int, tree: Any) -> str:
-        """The text of a message; empty where it has none, which every action but 'hello' refuses."""
+    def _text(self, run: int, tree: Any) -> str | None:
+        """The text of a message: empty where it is none of ours, and None where it did not arrive as a whole."""
+        import httpx
         from flwr.app import Message
         from flwr.supercore.inflatable import inflatable_protobuf_utils as objects
-        from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+        from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_and_inflate_object_from_tree
 
         pull = objects.make_pull_object_fn_protobuf(self.client.PullObject, self.node, run)
         confirm = objects.make_confirm_message_received_fn_protobuf(self.client.ConfirmMessageReceived, self.node, run)
         try:
             return text_of(pull_and_inflate_object_from_tree(tree, pull, confirm, return_type=Message)) or ""
-        except Exception as error:
-            if _is_http(error):
+        except ObjectPullError:  # the server sends it again
+            return None
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.FORBIDDEN:
                 raise
-            return ""  # whatever it is, it is no message of ours
+            return None  # the run is over
+        except httpx.HTTPError:
+            raise
+        except Exception:  # whatever a server may send
+            return ""
 
     def reply(self, received: Received, text: str) -> None:
         """Deliver a reply. It is the same text at every try, so a second delivery tells nothing more.
@@ -359,9 +366,3 @@ def _code(error: Any) -> int | None:
 
     found = FlowerError.from_json(error.response.text)
     return None if found is None else int(found.code)
-
-
-def _is_http(error: Exception) -> bool:
-    import httpx
-
-    return isinstance(error, httpx.HTTPError)
