@@ -82,6 +82,7 @@ def held(values: np.ndarray, labels: np.ndarray, classes: int, logits: bool) -> 
         "rival": values[:, 6],
         "domain": values[:, 7],
         "inputs": values[:, 4:5],
+        "sex": np.where(values[:, 7] > 0.5, "F", "unknown"),
     }
     return Records(values[:, :classes], labels % classes, logits, None, extra)
 
