@@ -242,7 +242,7 @@ def _tails(distribution: _FoldedNormal, terms: Floats, z: float) -> tuple[float,
     upper one farther (the first term of the Cornish-Fisher expansion).
     """
     mean, deviation = distribution.moments(terms)
-    skew = distribution.third_moment(terms) / max(deviation, 1e-300) ** 3 * (z * z - 1) / 6
+    skew = distribution.third_moment(terms) / max(deviation, 1e-100) ** 3 * (z * z - 1) / 6
     return mean - max(z - skew, 0.0) * deviation, mean + (z + skew) * deviation
 
 
