@@ -106,7 +106,8 @@ class Gaps:
     @property
     def _shaped(self) -> ShapedSum:
         """Gaps are larger where there are more records: in the shape of their sampling variances."""
-        return ShapedSum(self.gap, self.noise, self.sampling, np.maximum(np.diag(self.sampling), 0.0) + 1e-9, self.laplace)
+        shape = np.maximum(np.diag(self.sampling), 0.0) + 1e-9
+        return ShapedSum(self.gap, self.noise, self.sampling, shape, self.laplace)
 
     def error(self) -> Estimate:
         """The mean absolute gap with its interval: bounds for any shape of the gaps and for the likely one, averaged.
