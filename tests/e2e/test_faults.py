@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from fedcalib.cli import voice as exits
 from fedcalib.deploy import certificates
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.job import Job
-from tests.e2e.fleet import POLICY, Fleet, descendants, every, fedcalib, full, wait, write_records
+from tests.e2e.fleet import POLICY, Fleet, Submitted, descendants, every, fedcalib, full, wait, write_records
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, full]
@@ -50,8 +52,12 @@ def more(before: list[float], epsilon: float) -> object:
     return pytest.approx([value + epsilon for value in before])
 
 
-def last(fleet: Fleet, name: str) -> str:
-    return fleet.actions(name)[-1]
+def await_stage(fleet: Fleet, name: str, stage: str, wanted: Job) -> Submitted:
+    """Submit a job, and wait until a site has got its next message of a kind."""
+    before = fleet.actions(name).count(stage)
+    submitted = fleet.hand_in(wanted)
+    wait(stage, lambda: fleet.actions(name).count(stage) > before)
+    return submitted
 
 
 def finish(fleet: Fleet, wanted: Job, before: list[float]) -> None:
@@ -84,8 +90,7 @@ def test_two_jobs_at_once_both_finish(fleet: Fleet) -> None:
 )
 def test_a_site_is_killed_at_a_stage(fleet: Fleet, stage: str) -> None:
     before, wanted = paid(fleet), job(f"killed at {stage}")
-    submitted = fleet.hand_in(wanted)
-    wait(stage, lambda: last(fleet, "site-1") == stage)
+    submitted = await_stage(fleet, "site-1", stage, wanted)
     fleet.kill("site-1")
     code, told = submitted.end()
     if code != exits.FINE:  # its reply may have left before it died, and at the last stage that is all it takes
@@ -117,8 +122,7 @@ def apps(fleet: Fleet) -> list[int]:
 
 def test_the_app_of_the_server_is_killed(fleet: Fleet) -> None:
     before, wanted = paid(fleet), job("app")
-    submitted = fleet.hand_in(wanted)
-    wait("a question", lambda: last(fleet, "site-0") == "ask")
+    submitted = await_stage(fleet, "site-0", "ask", wanted)
     for pid in apps(fleet):
         os.kill(pid, signal.SIGKILL)
     code, told = submitted.end()
@@ -129,8 +133,7 @@ def test_the_app_of_the_server_is_killed(fleet: Fleet) -> None:
 
 def test_the_server_is_killed(fleet: Fleet) -> None:
     before, wanted = paid(fleet), job("server")
-    submitted = fleet.hand_in(wanted)
-    wait("a question", lambda: last(fleet, "site-0") == "ask")
+    submitted = await_stage(fleet, "site-0", "ask", wanted)
     fleet.kill("server")
     code, told = submitted.end()
     assert code == exits.UNAVAILABLE, told
@@ -139,13 +142,14 @@ def test_the_server_is_killed(fleet: Fleet) -> None:
 
 
 def test_a_run_is_stopped(fleet: Fleet) -> None:
-    before, wanted = paid(fleet), job("stopped")
-    submitted = fleet.hand_in(wanted)
-    wait("the run", lambda: last(fleet, "site-0") == "begin")
-    listed = fleet.cli("jobs", "--state", fleet.root / "server").stdout
-    number = next(line.split()[0] for line in listed.splitlines() if " stopped " in line)
+    before, wanted = paid(fleet), replace(job("to stop"), timeout=120.0)
+    fleet.running["site-2"].send_signal(signal.SIGSTOP)  # so that the run waits for it
+    submitted = await_stage(fleet, "site-0", "hello", wanted)
+    listed = json.loads(fleet.cli("jobs", "--state", fleet.root / "server", "--format", "json").stdout)["runs"]
+    number = next(run["run"] for run in listed if run["job"] == "to stop")
     assert fleet.cli("stop", number, "--keys", fleet.keys, "--port", fleet.link.port).returncode == exits.FINE
     code, told = submitted.end()
+    fleet.running["site-2"].send_signal(signal.SIGCONT)
     assert code == exits.UNAVAILABLE, told
     assert "stopped" in told
     finish(fleet, wanted, before)
@@ -177,8 +181,7 @@ def test_a_disk_that_is_full_is_told_and_heals(fleet: Fleet) -> None:
 @every
 def test_records_change_in_the_middle_of_a_run(fleet: Fleet) -> None:
     long = Job("platt-scaling", "distributed", 3, epsilon=0.1, timeout=TIMEOUT, measure=True, name="changed")
-    submitted = fleet.hand_in(long)
-    wait("the first answer", lambda: last(fleet, "site-1") in ("ask", "confirm", "unmask"))
+    submitted = await_stage(fleet, "site-1", "ask", long)
     write_records(fleet.root / "site-1.csv", 77)
     code, told = submitted.end()
     write_records(fleet.root / "site-1.csv", 1)
@@ -189,8 +192,7 @@ def test_records_change_in_the_middle_of_a_run(fleet: Fleet) -> None:
 @every
 def test_a_slow_site_is_told_and_answers_later_at_no_cost(fleet: Fleet) -> None:
     before, wanted = paid(fleet), job("slow")
-    submitted = fleet.hand_in(wanted)
-    wait("the run", lambda: last(fleet, "site-2") == "shares")
+    submitted = await_stage(fleet, "site-2", "shares", wanted)
     fleet.running["site-2"].send_signal(signal.SIGSTOP)
     code, told = submitted.end()
     fleet.running["site-2"].send_signal(signal.SIGCONT)

@@ -160,6 +160,7 @@ def _under_way(run: Run, control: Control) -> bool:
         return False
     try:
         if control.run(run.number).over:
+            _await_end(run)
             return False
         if run.begun and not run.alive:
             control.stop(run.number)
@@ -167,6 +168,13 @@ def _under_way(run: Run, control: Control) -> bool:
     except UnavailableError:
         return run.alive  # the server has forgotten it, or is gone: then starting will say so
     return True
+
+
+def _await_end(run: Run) -> None:
+    """Wait for the app of a run that was stopped, which takes a while to notice, so that the next can begin."""
+    deadline = time.monotonic() + _STARTING
+    while run.alive and time.monotonic() < deadline:
+        time.sleep(_PULSE)
 
 
 @final
@@ -225,7 +233,7 @@ class Follower:
             if now - reached > _GONE:
                 raise UnavailableError(f"{error} Run {self.run.number} ended with it. {AGAIN}") from error
             return reached
-        if status.over and not self.run.alive and self.run.result is None:
+        if status.over and (status.ended == "stopped" or not self.run.alive) and self.run.result is None:
             time.sleep(_PULSE)
             if self.run.result is None:
                 why = "was stopped" if status.ended == "stopped" else f"ended without a result: {status.details}"
