@@ -207,7 +207,7 @@ def test_a_copied_state_of_a_command_pays_again(tmp_path: Path) -> None:
         return fc.evaluate(data, privacy=PRIVACY, state=state, ledger=ledger.path, account="p")
 
     evaluate(tmp_path / "one")
-    (kept,) = (tmp_path / "one").iterdir()
+    (kept,) = (path for path in (tmp_path / "one").iterdir() if path.is_dir())
     copy = tmp_path / "two" / kept.name
     copy.mkdir(parents=True)
     shutil.copy(kept / "secret", copy / "secret")
@@ -322,11 +322,11 @@ def test_a_command_at_the_limit_names_the_phases_that_are_complete(tmp_path: Pat
         return fc.calibrate(data, method=fc.FedBin(), privacy=PRIVACY, state=state, ledger=ledger.path, account="p")
 
     calibrate()
-    (lost,) = state.glob("*/after.jsonl")
+    (lost,) = state.glob("*/measurement.jsonl")
     lost.write_text(lost.read_text().splitlines(keepends=True)[0])
     done = calibrate()
-    assert done.before is not None and done.after is None
-    named = rf"complete phases: calibration, before, .* from {lost.parent} at no"
+    assert done.before is None and done.after is None
+    named = rf"complete phases: calibration, .* from {lost.parent} at no"
     assert any(re.search(named, text) for text in done.warnings)
 
 

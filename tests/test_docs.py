@@ -66,7 +66,7 @@ def commands(code: str) -> list[list[str]] | None:
 
 def matching_files(word: str) -> list[str]:
     """What a shell makes of a word: the files that match a pattern, or the word itself."""
-    return sorted(map(str, Path().glob(word))) if "*" in word else [word]
+    return (sorted(map(str, Path().glob(word))) if "*" in word else []) or [word]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,4 +1,4 @@
-"""A million clients: local reports in under a second per histogram, and clipping one by one within memory."""
+"""A million clients, local reports and clipping one by one, within memory; `benchmarks/models` has the seconds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("case", "seconds", "gibibytes"),
-    [
-        ("LocalDP, 1024 cells", 1.0, 2.0),
-        ("LocalDP, tree of 5 levels", 10.0, 2.0),
-        ("UserGaussian, 1024 cells", 30.0, 8.0),
-    ],
+    ("case", "gibibytes"),
+    [("LocalDP, 1024 cells", 2.0), ("LocalDP, tree of 5 levels", 2.0), ("UserGaussian, 1024 cells", 8.0)],
 )
-def test_a_million_clients_fit(case, seconds, gibibytes):
+def test_a_million_clients_fit(case, gibibytes):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.models.run", case],
@@ -33,5 +29,4 @@ def test_a_million_clients_fit(case, seconds, gibibytes):
         text=True,
     )
     [row] = csv.reader([done.stdout.strip()])
-    assert float(row[2]) < seconds
     assert float(row[3]) < gibibytes
