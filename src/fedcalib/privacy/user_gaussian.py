@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import ceil, inf, log2, sqrt
 from typing import final
 
@@ -202,7 +202,7 @@ class UserGaussian(Privacy):
         return ""
 
 
-@cache
+@lru_cache(maxsize=256)
 def _information(epsilon: float, delta: float, rate: float, steps: tuple[tuple[float, int], ...]) -> float:
     """The largest sum of squared inverse multipliers over all steps that keeps the budget.
 
