@@ -10,7 +10,7 @@ import pytest
 
 import fedcalib as fc
 from fedcalib.artifacts.class_performance import ClassPerformance
-from fedcalib.artifacts.performance import PairedPerformance
+from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.estimation.class_sums import Estimate
 from fedcalib.metrics.table import METRICS
 
