@@ -30,7 +30,7 @@ PRIVATE = {
 }
 PAID = "--privacy distributed --ledger budget.db --account patients"
 _PICTURES = (".html", ".png", ".db")
-_UNSEEN = ("lock", "secret")  # what keeps others out, and chance that nothing here depends on
+_UNSEEN = ("lock", "secret", "split-key")  # what keeps others out, and chance that nothing here depends on
 
 
 @final

@@ -227,7 +227,10 @@ def _signed_bound(terms: Floats, distribution: _FoldedNormal) -> float:
     position = np.arange(len(terms))
     distance = np.abs(position[:, None] - position)
     near = (distance > 0) & (distance <= _SIGN_NEIGHBOURS)
-    weights = near * np.where(distribution.deviation > 0, distribution.divisor**-2, 0.0)
+    known = distribution.deviation > 0
+    # only ratios matter: squares of the inverses themselves could overflow
+    smallest = distribution.divisor[known].min(initial=np.inf)
+    weights = near * np.where(known, (smallest / distribution.divisor) ** 2, 0.0)
     deviation = np.sqrt(np.maximum(((weights @ distribution.covariance) * weights).sum(axis=1), 1e-300))
     signs = erf(weights @ terms / deviation / _SQRT_2)
     signs = np.where(np.abs(terms) > _SIGN_Z * distribution.deviation, np.sign(terms), signs)
