@@ -138,7 +138,7 @@ ROWS: Final = (
     Registered("ScoreCurves", ".methods.evaluation", "method", "fc"),
     Registered("CompareModels", ".methods.compare_models", "method", "fc"),
     Registered("FedAvg", ".methods.fed_avg", "method", "fc.methods"),
-    Registered("Round", ".methods.fed_avg", "type", "fc.methods", wire=False),
+    Registered("TrainingRound", ".methods.fed_avg", "type", "fc.methods", wire=False),
     Registered("CCVR", ".methods.ccvr", "method", "fc.methods"),
     Registered("FeatureGaussians", ".methods.ccvr", "method", "fc.methods"),
     Registered("FLSWAG", ".methods.fl_swag", "method", "fc.methods"),

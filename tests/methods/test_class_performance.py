@@ -11,7 +11,7 @@ import pytest
 import fedcalib as fc
 from fedcalib.artifacts.class_performance import ClassPerformance
 from fedcalib.artifacts.performance_parts import PairedPerformance
-from fedcalib.estimation.class_sums import Estimate
+from fedcalib.estimation.class_sums import ClassEstimate
 from fedcalib.metrics.table import METRICS
 
 sklearn_metrics = pytest.importorskip("sklearn.metrics")
@@ -139,7 +139,7 @@ def test_records_that_are_all_alike_leave_an_interval() -> None:
     found = measured(fc.Records.of_probs(probs, np.zeros(50, dtype=int)), fc.Open())
     for one in found.measures().values():
         assert one.low < one.high
-    assert Estimate(0.0, 0.0, 0.0, 0.0, 0.0).measured(0.0, 1.0, 30.0).high == pytest.approx(0.1)
+    assert ClassEstimate(0.0, 0.0, 0.0, 0.0, 0.0).measured(0.0, 1.0, 30.0).high == pytest.approx(0.1)
 
 
 def test_no_records_give_no_figures() -> None:

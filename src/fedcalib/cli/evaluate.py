@@ -16,7 +16,7 @@ from fedcalib.workflows import documents
 from fedcalib.workflows.drift import Every, as_day
 from fedcalib.workflows.evaluation import Decision, Evaluation, load_calibrator
 from fedcalib.workflows.evaluation_result import NAMES, EvaluationResult
-from fedcalib.workflows.groups import Groups
+from fedcalib.workflows.groups import Groupings
 from fedcalib.workflows.monitoring import Monitoring
 
 _metrics = panel("Metrics")
@@ -133,7 +133,7 @@ def evaluate(
     for flag, told in (("--rounds", rounds), ("--from", start), ("--until", until)):
         if told is not None and (by is None or flag == "--rounds"):
             raise InputError(f"Expected --by with {flag}, found {flag} alone; add --by day, week or month.")
-    wanted = Groups.of(listed, by, start, until)
+    wanted = Groupings.of(listed, by, start, until)
     evaluation = Evaluation(
         data=replace(data, columns=replace(data.columns, groups=wanted.names, rival=rival)),
         groups=wanted,

@@ -1,7 +1,8 @@
 """Metrics of a classifier with several classes, from sums that may carry privacy noise of a known variance.
 
-`ClassSums` is what one message says, whether exact or noisy. Every figure is an `Estimate`: a value with its interval,
-and the standard deviations that sampling and noise contribute, from which follows what would make it measurable.
+`ClassSums` is what one message says, whether exact or noisy. Every figure is a `ClassEstimate`: a value with its
+interval, and the standard deviations that sampling and noise contribute, from which follows what would make it
+measurable.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _RULE_OF_THREE: Final = 3.0  # n records that are all alike leave a share of 3/n
 
 @final
 @dataclass(frozen=True)
-class Estimate:
+class ClassEstimate:
     """A value with its interval, and the standard deviations of sampling and of privacy noise."""
 
     value: float
@@ -39,7 +40,7 @@ class Estimate:
     noise: float
 
     @classmethod
-    def normal(cls, value: float, sampling: float, noise: float) -> Estimate:
+    def normal(cls, value: float, sampling: float, noise: float) -> ClassEstimate:
         """An estimate with a normal distribution."""
         half = sqrt((Z * sampling) ** 2 + (_NOISE_Z * noise) ** 2)
         return cls(value, value - half, value + half, sampling, noise)
@@ -67,23 +68,23 @@ class Estimate:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Total:
+class LossTotal:
     """A sum over records, the sum of its squares or an estimate of it, and the variance of the sum's noise."""
 
     sum: float
     squares: float
     noise: float
 
-    def mean(self, records: float, records_noise: float) -> Estimate:
+    def mean(self, records: float, records_noise: float) -> ClassEstimate:
         """The mean over records; the number of records has noise of its own."""
         mean = self.sum / records
         sampling = max(self.squares / records - mean**2, 0.0) / records
-        return Estimate.normal(mean, sqrt(sampling), sqrt(self.noise + mean**2 * records_noise) / records)
+        return ClassEstimate.normal(mean, sqrt(sampling), sqrt(self.noise + mean**2 * records_noise) / records)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Gaps:
+class ClassGaps:
     """Signed gaps of bins or (class, bin) cells, the variance of their noise, and their sampling covariance."""
 
     gap: Floats  # (cells,)
@@ -109,7 +110,7 @@ class Gaps:
         shape = np.maximum(np.diag(self.sampling), 0.0) + 1e-9
         return ShapedSum(self.gap, self.noise, self.sampling, shape, self.laplace)
 
-    def error(self) -> Estimate:
+    def error(self) -> ClassEstimate:
         """The mean absolute gap with its interval: bounds for any shape of the gaps and for the likely one, averaged.
 
         Where there is noise the likely shape decides alone: bounds for any shape would say nothing.
@@ -124,10 +125,12 @@ class Gaps:
         slope = sign_weights(self.gap, covariance)
         noise = min(sqrt(float((slope**2 * self.noise).sum())) / self.entries, deviation)
         sampling = sqrt(max(deviation**2 - noise**2, 0.0))
-        return Estimate(value, min(low - self.bucketing, value), max(high + self.bucketing, value), sampling, noise)
+        return ClassEstimate(
+            value, min(low - self.bucketing, value), max(high + self.bucketing, value), sampling, noise
+        )
 
 
-def change_of_error(before: Gaps, after: Gaps, products: Floats | None) -> Estimate:
+def change_of_error(before: ClassGaps, after: ClassGaps, products: Floats | None) -> ClassEstimate:
     """How much the mean absolute gap changes on the same records.
 
     `products` holds the sampling covariance of the gaps before (rows) and after (columns). Without it the two errors
@@ -148,10 +151,10 @@ def change_of_error(before: Gaps, after: Gaps, products: Floats | None) -> Estim
     )
 
 
-def _widened(value: float, low: float, high: float, deviation: float) -> Estimate:
+def _widened(value: float, low: float, high: float, deviation: float) -> ClassEstimate:
     """An identified set with the margin that chance needs at both ends."""
     margin = critical((high - low) / max(deviation, 1e-300), LEVEL) * deviation
-    return Estimate(value, min(low - margin, value), max(high + margin, value), deviation, 0.0)
+    return ClassEstimate(value, min(low - margin, value), max(high + margin, value), deviation, 0.0)
 
 
 @final
@@ -192,7 +195,7 @@ class Outcomes:
         value: Floats = np.clip(ratio(2 * np.maximum(self.right, 0.0), np.maximum(self.size, 0.0), 0.0), 0.0, 1.0)
         return value
 
-    def average_f1(self, weights: Floats, credit: Floats) -> Estimate:
+    def average_f1(self, weights: Floats, credit: Floats) -> ClassEstimate:
         """The weighted mean of F1 over classes; `credit` is how much a record of each class moves the weights' part.
 
         A class that noise hides may have any F1, so the interval leaves room for all of them.
@@ -203,10 +206,10 @@ class Outcomes:
         missed = predicted + credit  # and for its true class
         noise = own**2 @ self.right_noise + predicted**2 @ self.predicted_noise + missed**2 @ self.missed_noise
         sampling = own**2 @ np.maximum(self.right, 0.0) + self._wrong(predicted, missed)
-        found = Estimate.normal(float(weights @ value), sqrt(float(sampling)), sqrt(float(noise)))
+        found = ClassEstimate.normal(float(weights @ value), sqrt(float(sampling)), sqrt(float(noise)))
         room = weights * self.hidden
         low, high = found.low - float(room @ value), found.high + float(room @ (1 - value))
-        return Estimate(found.value, low, high, found.sampling, found.noise)
+        return ClassEstimate(found.value, low, high, found.sampling, found.noise)
 
     @property
     def hidden(self) -> Floats:
@@ -224,7 +227,7 @@ class Outcomes:
         together = 2 * (predicted @ first) * (missed @ second) / max(float(second.sum()), 1.0)
         return max(float(predicted**2 @ first + missed**2 @ second + together), 0.0)
 
-    def rates(self, others: Floats, noise: Floats) -> list[Estimate]:
+    def rates(self, others: Floats, noise: Floats) -> list[ClassEstimate]:
         """Right records of each class among them and others: precision or recall, as a proportion."""
         return [
             proportion(*numbers)
@@ -234,18 +237,18 @@ class Outcomes:
         ]
 
 
-def proportion(hits: float, misses: float, hits_noise: float, misses_noise: float) -> Estimate:
+def proportion(hits: float, misses: float, hits_noise: float, misses_noise: float) -> ClassEstimate:
     """A proportion of two noisy counts: Wilson's interval, with the noise added to its variance."""
     total = hits + misses
     if total <= max(_RULE_OF_THREE * sqrt(hits_noise + misses_noise), 0.5):
-        return Estimate(float("nan"), 0.0, 1.0, 0.0, 1.0)
+        return ClassEstimate(float("nan"), 0.0, 1.0, 0.0, 1.0)
     share = min(max(hits / total, 0.0), 1.0)
     noise = ((1 - share) ** 2 * hits_noise + share**2 * misses_noise) / total**2
     sampling, extra = share * (1 - share) / total, Z * Z / total
     centre = (share + extra / 2) / (1 + extra)
     half = Z * sqrt(sampling + noise + extra / (4 * total)) / (1 + extra)
     low, high = min(centre - half, share), max(centre + half, share)
-    return Estimate(share, low, high, sqrt(sampling), sqrt(noise))
+    return ClassEstimate(share, low, high, sqrt(sampling), sqrt(noise))
 
 
 def combined(values: list[float], noises: list[float]) -> tuple[float, float]:
@@ -257,7 +260,7 @@ def combined(values: list[float], noises: list[float]) -> tuple[float, float]:
     return mean, 1 / sum(weights)
 
 
-def one_against_rest(counts: Floats, noise: Floats) -> tuple[list[Estimate], Estimate]:
+def one_against_rest(counts: Floats, noise: Floats) -> tuple[list[ClassEstimate], ClassEstimate]:
     """AUC of each class against the rest, and their mean, from counts (classes, 2, cells) of the class and the others.
 
     A record is positive for one class only, so the parts of the variance that positives have are independent; those of
@@ -267,9 +270,9 @@ def one_against_rest(counts: Floats, noise: Floats) -> tuple[list[Estimate], Est
         _area(positive, negative, float(level.max())) for (positive, negative), level in zip(counts, noise, strict=True)
     ]
     known = [part for part in parts if part is not None]
-    each = [Estimate(float("nan"), 0.0, 1.0, 0.0, 1.0) if part is None else part.estimate() for part in parts]
+    each = [ClassEstimate(float("nan"), 0.0, 1.0, 0.0, 1.0) if part is None else part.estimate() for part in parts]
     if not known:
-        return each, Estimate(float("nan"), 0.0, 1.0, 0.0, 1.0)
+        return each, ClassEstimate(float("nan"), 0.0, 1.0, 0.0, 1.0)
     mean = _Area(
         float(np.mean([part.value for part in known])),
         sum(part.positive for part in known) / len(known) ** 2,
@@ -289,9 +292,9 @@ class _Area:
     noise: float
     ties: float  # how far pairs inside cells can move it
 
-    def estimate(self) -> Estimate:
-        found = Estimate.normal(self.value, sqrt(self.positive + self.negative), sqrt(self.noise))
-        return Estimate(self.value, found.low - self.ties, found.high + self.ties, found.sampling, found.noise)
+    def estimate(self) -> ClassEstimate:
+        found = ClassEstimate.normal(self.value, sqrt(self.positive + self.negative), sqrt(self.noise))
+        return ClassEstimate(self.value, found.low - self.ties, found.high + self.ties, found.sampling, found.noise)
 
 
 def _area(positive: Floats, negative: Floats, noise: float) -> _Area | None:
@@ -322,10 +325,10 @@ class ClassSums:
     right_noise: float
     wrong: float
     wrong_noise: float
-    top: Gaps
-    classwise: Gaps
-    log_loss: Total
-    brier: Total
+    top: ClassGaps
+    classwise: ClassGaps
+    log_loss: LossTotal
+    brier: LossTotal
     outcomes: Outcomes
     scores: Floats | None = None  # (classes, 2, cells)
     scores_noise: Floats | None = None

@@ -12,7 +12,7 @@ from typing import Final, final
 
 import numpy as np
 
-from fedcalib.estimation.class_sums import SHARED_RECORDS, ClassSums, Gaps, Outcomes, Total, combined
+from fedcalib.estimation.class_sums import SHARED_RECORDS, ClassGaps, ClassSums, LossTotal, Outcomes, combined
 from fedcalib.estimation.trees import nonnegative_leaves
 from fedcalib.metrics.binning import EvenLogOdds, bin_edges
 from fedcalib.metrics.reliability import Reliability
@@ -43,7 +43,7 @@ _TOP_SPLITS: Final = 5  # the bin next to 1 is halved so often, since most recor
 _OUTCOMES, _RESIDUALS, _LOSSES, _CLASSES = 0.35, 0.3, 0.2, 0.15
 
 
-class Message(ABC):
+class ClassMessage(ABC):
     """The queries of an evaluation, and how their answers are read."""
 
     classes: int
@@ -64,7 +64,7 @@ class Message(ABC):
 
 @final
 @dataclass(frozen=True)
-class ExactMessage(Message):
+class ExactMessage(ClassMessage):
     """Everything that makes figures exact and intervals short."""
 
     classes: int
@@ -102,9 +102,9 @@ class ExactMessage(Message):
         log_loss, brier = losses["log"].tolist(), losses["squared"].tolist()
         return ClassSums(
             records, 0.0, right, 0.0, wrong, 0.0,
-            Gaps(gap, np.zeros_like(gap), np.diag(top["squares"]) - np.outer(gap, gap) * share, max(records, 1.0)),
-            Gaps(residual, np.zeros_like(residual), covariance, max(records, 1.0) * self.classes),
-            Total(log_loss[0], log_loss[1], 0.0), Total(brier[0], brier[1], 0.0), outcomes_of(classes),
+            ClassGaps(gap, np.zeros_like(gap), np.diag(top["squares"]) - np.outer(gap, gap) * share, max(records, 1.0)),
+            ClassGaps(residual, np.zeros_like(residual), covariance, max(records, 1.0) * self.classes),
+            LossTotal(log_loss[0], log_loss[1], 0.0), LossTotal(brier[0], brier[1], 0.0), outcomes_of(classes),
             *((_histograms(parts[5]), np.zeros((self.classes, 1))) if self.scores else ()),
         )  # fmt: skip
 
@@ -123,7 +123,7 @@ class ExactMessage(Message):
 
 @final
 @dataclass(frozen=True)
-class NoisyMessage(Message):
+class NoisyMessage(ClassMessage):
     """Four blocks, or one more per class where the AUC of each class is paid for."""
 
     classes: int
@@ -171,10 +171,11 @@ class NoisyMessage(Message):
         squares = read.residual_squares(brier, self.classes, self.bins)
         return ClassSums(
             right[0] + wrong[0], right[1] + wrong[1], *right, *wrong, read.gaps(records),
-            Gaps(residual, residuals.variance("residual").reshape(-1), np.diag(SHARED_RECORDS * squares.reshape(-1)),
+            ClassGaps(residual, residuals.variance("residual").reshape(-1),
+                 np.diag(SHARED_RECORDS * squares.reshape(-1)),
                  records * self.classes, laplace=self.laplace, most=read.most(2.0)),
-            Total(log_loss, read.squared_log_loss(log_loss, self.cut), float(noise[0])),
-            Total(brier, read.squared_brier(brier, self.classes), float(noise[1])), outcomes,
+            LossTotal(log_loss, read.squared_log_loss(log_loss, self.cut), float(noise[0])),
+            LossTotal(brier, read.squared_brier(brier, self.classes), float(noise[1])), outcomes,
             *((_histograms(parts[4]), _noise_of(parts[4])) if self.scores else ()),
         )  # fmt: skip
 
@@ -206,13 +207,13 @@ class _TopLabel:
         noise, members = answer.variance("outcomes"), member.astype(np.float64)
         return cls(counts, noise, nonnegative_leaves(counts), confidence, lowest, members, laplace)
 
-    def gaps(self, records: float) -> Gaps:
+    def gaps(self, records: float) -> ClassGaps:
         weights = np.stack([self.confidence - 1, self.confidence])
         gap = self.member @ (weights * self.counts).sum(axis=0)
         noise = self.member @ (weights**2 * self.noise).sum(axis=0)
         squares = self.member @ (weights**2 * self.nonnegative).sum(axis=0)
         sampling = np.diag(np.maximum(squares - gap**2 / records, 0.0))
-        return Gaps(gap, noise, sampling, records, laplace=self.laplace, most=self.most(1.0))
+        return ClassGaps(gap, noise, sampling, records, laplace=self.laplace, most=self.most(1.0))
 
     def most(self, factor: float) -> float:
         """Upper bound of the sum of absolute gaps, 1 - confidence of right records and one of wrong ones, times factor.

@@ -21,7 +21,7 @@ from fedcalib.methods.domain_shift import NLLT as NLLT
 from fedcalib.methods.domain_shift import DomainTemperatures as DomainTemperatures
 from fedcalib.methods.domain_shift import SourceBinning as SourceBinning
 from fedcalib.methods.fed_avg import FedAvg as FedAvg
-from fedcalib.methods.fed_avg import Round as Round
+from fedcalib.methods.fed_avg import TrainingRound as TrainingRound
 from fedcalib.methods.fl_swag import FLSWAG as FLSWAG
 from fedcalib.methods.paired_evaluation import GroupedMetrics as GroupedMetrics
 from fedcalib.methods.paired_evaluation import PairedMetrics as PairedMetrics

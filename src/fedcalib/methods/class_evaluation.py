@@ -20,16 +20,16 @@ from fedcalib.artifacts.class_performance import ClassPerformance, ClassRow
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.errors import InputError
 from fedcalib.estimation.class_sums import (
+    ClassEstimate,
     ClassSums,
-    Estimate,
-    Total,
+    LossTotal,
     Z,
     change_of_error,
     combined,
     one_against_rest,
     proportion,
 )
-from fedcalib.flows.class_sums import ExactMessage, Message, NoisyMessage
+from fedcalib.flows.class_sums import ClassMessage, ExactMessage, NoisyMessage
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.metrics.classes import log_loss_cut
 from fedcalib.metrics.intervals import Measured
@@ -98,7 +98,7 @@ class ClassMetrics(Method[ClassPerformance]):
         parts = [answer.part(join, index) for index in range(len(join.parts))]
         return self.reading(message, message.sums(parts)).performance(*message.table(parts))
 
-    def message(self, schema: Schema) -> Message:
+    def message(self, schema: Schema) -> ClassMessage:
         """What is sent: as much as exact sums can carry, or as little as noise needs."""
         if schema.classes < 3:
             raise InputError(f"Expected at least 3 classes, found {schema.classes}; use FederatedMetrics for two.")
@@ -108,9 +108,9 @@ class ClassMetrics(Method[ClassPerformance]):
         cut = log_loss_cut(schema.classes, self.margin)
         return NoisyMessage(schema.classes, self.bins, scores, cut, laplace=self.unit != "client")
 
-    def reading(self, message: Message, sums: ClassSums) -> Reading:
+    def reading(self, message: ClassMessage, sums: ClassSums) -> ClassReading:
         """The figures that follow from sums."""
-        return Reading(message, sums, self.epsilon, self.alone == "record")
+        return ClassReading(message, sums, self.epsilon, self.alone == "record")
 
 
 @final
@@ -168,7 +168,7 @@ def _parts(answer: Answer, join: Join) -> list[Answer]:
 
 def reconciled(
     before: ClassSums, after: ClassSums, answer: Answer, cut: float
-) -> tuple[ClassSums, ClassSums, tuple[Total, Total, Total]]:
+) -> tuple[ClassSums, ClassSums, tuple[LossTotal, LossTotal, LossTotal]]:
     """Both sides and the summed changes of log loss, Brier score and correctness, so that after less before is change.
 
     Each of three noisy sums moves by its part of the variance: the least-squares fit.
@@ -176,17 +176,17 @@ def reconciled(
     scale = np.array([cut, 2.0, 1.0])
     sums, noise = answer["changes"][:3] * scale, answer.variance("changes")[:3] * scale**2
     squares = answer["changes"][3:] * scale**2 if len(answer["changes"]) > 3 else _bounds(before, after)
-    changes = [Total(*numbers) for numbers in zip(sums.tolist(), squares.tolist(), noise.tolist(), strict=True)]
+    changes = [LossTotal(*numbers) for numbers in zip(sums.tolist(), squares.tolist(), noise.tolist(), strict=True)]
     log_loss, log_after, log_change = _fit(before.log_loss, after.log_loss, changes[0])
     brier, brier_after, brier_change = _fit(before.brier, after.brier, changes[1])
     right, right_after, right_change = _fit(
-        Total(before.right, before.right, before.right_noise),
-        Total(after.right, after.right, after.right_noise),
+        LossTotal(before.right, before.right, before.right_noise),
+        LossTotal(after.right, after.right, after.right_noise),
         changes[2],
     )
     records, records_noise = combined([before.records, after.records], [before.records_noise, after.records_noise])
 
-    def side(sums: ClassSums, log_loss: Total, brier: Total, right: Total) -> ClassSums:
+    def side(sums: ClassSums, log_loss: LossTotal, brier: LossTotal, right: LossTotal) -> ClassSums:
         return replace(
             sums, log_loss=log_loss, brier=brier, records=records, records_noise=records_noise,
             right=right.sum, right_noise=right.noise, wrong=records - right.sum,
@@ -197,16 +197,16 @@ def reconciled(
     return *both, (log_change, brier_change, right_change)
 
 
-def _fit(before: Total, after: Total, change: Total) -> tuple[Total, Total, Total]:
+def _fit(before: LossTotal, after: LossTotal, change: LossTotal) -> tuple[LossTotal, LossTotal, LossTotal]:
     noises = np.array([before.noise, after.noise, change.noise])
     if not noises.sum() > 0:
         return before, after, change
     error = after.sum - before.sum - change.sum
     moved, left = error * noises / noises.sum(), noises * (1 - noises / noises.sum())
     return (
-        Total(before.sum + float(moved[0]), before.squares, float(left[0])),
-        Total(after.sum - float(moved[1]), after.squares, float(left[1])),
-        Total(change.sum + float(moved[2]), change.squares, float(left[2])),
+        LossTotal(before.sum + float(moved[0]), before.squares, float(left[0])),
+        LossTotal(after.sum - float(moved[1]), after.squares, float(left[1])),
+        LossTotal(change.sum + float(moved[2]), change.squares, float(left[2])),
     )
 
 
@@ -220,10 +220,10 @@ def _bounds(before: ClassSums, after: ClassSums) -> Floats:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ClassReading:
     """The figures of a message, and which of them can be stated."""
 
-    message: Message
+    message: ClassMessage
     sums: ClassSums
     epsilon: float | None
     local: bool  # every record adds noise of its own
@@ -237,7 +237,7 @@ class Reading:
         return ClassPerformance(figures, reasons, self.sums.records, table, noise, rows, self.message.cut, told)
 
     def changes(
-        self, after: Reading, changed: tuple[Total, Total, Total], shared: Floats | None
+        self, after: ClassReading, changed: tuple[LossTotal, LossTotal, LossTotal], shared: Floats | None
     ) -> Mapping[str, Measured]:
         """Every change that can be stated, after minus before, with its paired interval."""
         if not (self.sums.known and after.sums.known):
@@ -250,7 +250,7 @@ class Reading:
         found[CWECE.name] = change_of_error(self.sums.classwise, after.sums.classwise, None)
         return {name: self._change(name, estimate) for name, estimate in found.items()}
 
-    def _change(self, name: str, estimate: Estimate) -> Measured:
+    def _change(self, name: str, estimate: ClassEstimate) -> Measured:
         low, high = self._ranges[name]
         return estimate.measured(low - high, high - low, self.sums.records)
 
@@ -266,7 +266,7 @@ class Reading:
         }  # fmt: skip
 
     @cached_property
-    def _estimates(self) -> dict[str, Estimate]:
+    def _estimates(self) -> dict[str, ClassEstimate]:
         sums = self.sums
         if not sums.known:
             return {}
@@ -287,7 +287,7 @@ class Reading:
         return found if self._areas is None else found | {MACRO_AUC.name: self._areas[1]}
 
     @cached_property
-    def _areas(self) -> tuple[list[Estimate], Estimate] | None:
+    def _areas(self) -> tuple[list[ClassEstimate], ClassEstimate] | None:
         if self.sums.scores is None or self.sums.scores_noise is None:
             return None
         return one_against_rest(self.sums.scores, self.sums.scores_noise)
@@ -312,7 +312,7 @@ class Reading:
             return ""
         return self._needs(*self._factors(estimate, target))
 
-    def _factors(self, estimate: Estimate, target: float) -> tuple[float, float | None]:
+    def _factors(self, estimate: ClassEstimate, target: float) -> tuple[float, float | None]:
         """How many times more records, or a larger epsilon, bring the deviation down to the target.
 
         Sampling falls with the root of the records; noise on a sum falls with the records themselves, and where every
@@ -335,22 +335,22 @@ class Reading:
         precision = found.rates(found.predicted, found.predicted_noise)
         recall = found.rates(found.missed, found.missed_noise)
         f1 = [self._class_f1(label) for label in range(classes)]
-        areas: Sequence[Estimate | None] = [None] * classes if self._areas is None else self._areas[0]
+        areas: Sequence[ClassEstimate | None] = [None] * classes if self._areas is None else self._areas[0]
         counts = np.maximum(found.right + found.missed, 0.0)
         return tuple(
             ClassRow(label, float(counts[label]), _row(p), _row(r), _row(f), None if area is None else _row(area))
             for label, (p, r, f, area) in enumerate(zip(precision, recall, f1, areas, strict=True))
         )
 
-    def _class_f1(self, label: int) -> Estimate:
+    def _class_f1(self, label: int) -> ClassEstimate:
         found = self.sums.outcomes
         if found.hidden[label] or not found.size[label] > 0.5:
-            return Estimate(float("nan"), 0.0, 1.0, 0.0, 1.0)
+            return ClassEstimate(float("nan"), 0.0, 1.0, 0.0, 1.0)
         alone = np.eye(self.message.classes)[label]
         return found.average_f1(alone, np.zeros_like(alone))
 
 
-def _row(estimate: Estimate) -> Measured:
+def _row(estimate: ClassEstimate) -> Measured:
     """A figure of one class; NaN where noise hides it."""
     if not isfinite(estimate.value) or (estimate.deviation > 0.5 / (2 * Z) and estimate.noise > 0):
         return Measured(float("nan"), 0.0, 1.0)

@@ -125,7 +125,7 @@ class FedAvg(Method[Trained]):
 
 @final
 @dataclass(frozen=True)
-class Round:
+class TrainingRound:
     """How far a round of training moved the weights, and how good they were afterwards.
 
     Parameters
@@ -140,7 +140,7 @@ class Round:
     Examples
     --------
     >>> import fedcalib as fc
-    >>> fc.methods.Round(3, update=0.5, loss=0.7, accuracy=0.8).number
+    >>> fc.methods.TrainingRound(3, update=0.5, loss=0.7, accuracy=0.8).number
     3
     """
 
@@ -152,7 +152,7 @@ class Round:
 
 def rounds_of(
     method: FedAvg, schema: Schema, answers: Callable[[int, Query], Answer], held: Records | None
-) -> tuple[Round, ...]:
+) -> tuple[TrainingRound, ...]:
     """The rounds of a training that has ended, from its recorded answers; nothing is sent.
 
     Parameters
@@ -164,13 +164,13 @@ def rounds_of(
     held
         Records to measure the weights on; None under differential privacy, where exact figures would leak.
     """
-    log: list[Round] = []
+    log: list[TrainingRound] = []
     before = method.network.start(method.seed) if method.initial is None else method.initial.weights
 
     def note(weights: Floats) -> None:
         nonlocal before
         change = float(np.linalg.norm(weights.astype(np.float64) - before))
-        log.append(Round(len(log), change, *_quality(Trained(method.network, weights, method.column), held)))
+        log.append(TrainingRound(len(log), change, *_quality(Trained(method.network, weights, method.column), held)))
         before = weights
 
     def ask(step: int, query: Query) -> Answer:
@@ -188,7 +188,7 @@ def _quality(trained: Trained, held: Records | None) -> tuple[float | None, floa
     return nll(scored.probs, scored.labels), accuracy(scored.probs, scored.labels)
 
 
-def divergence(rounds: Sequence[Round]) -> tuple[str, ...]:
+def divergence(rounds: Sequence[TrainingRound]) -> tuple[str, ...]:
     """A warning where training made the loss on held-out records worse, or where updates kept growing."""
     losses = [(one.loss, one.number) for one in rounds if one.loss is not None]
     advice = "use a smaller learning rate, scale the inputs, or clip updates"

@@ -44,7 +44,7 @@ from fedcalib.workflows.budget import as_published, for_units, smallest_count
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.drift import Day, Every
 from fedcalib.workflows.evaluation_result import EvaluationResult, SiteMetrics
-from fedcalib.workflows.groups import GroupResult, Groups
+from fedcalib.workflows.groups import Groupings, GroupResult
 from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
 MOST: Final = 1000  # sites of a report, or that keep a transcript each
@@ -186,7 +186,7 @@ class Evaluation:
     decision: Decision = field(default_factory=Decision)
     scores: tuple[float, ...] = ()  # the public list of all scores that the classifier gives, if they are few
     records: int | None = None  # a public guess of the number of records, which sets the resolution under noise
-    groups: Groups = field(default_factory=Groups)
+    groups: Groupings = field(default_factory=Groupings)
     rival: str = ""  # the column of another model's scores, to be compared on the same records
 
     def __post_init__(self) -> None:
@@ -484,7 +484,7 @@ def evaluate(
     if by is not None:
         options.setdefault("time", "day")
     told, session = opening(data, **options)
-    wanted = Groups.of(groups, by, start, until)
+    wanted = Groupings.of(groups, by, start, until)
     return Evaluation(
         data=replace(told, columns=replace(told.columns, groups=wanted.names, rival=rival or None)),
         groups=wanted,

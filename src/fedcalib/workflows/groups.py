@@ -50,7 +50,7 @@ class Grouping:
 
 @final
 @dataclass(frozen=True)
-class Groups:
+class Groupings:
     """Which groups are measured: those of columns, and those of calendar windows; with both, each pair of them.
 
     Parameters
@@ -62,8 +62,8 @@ class Groups:
 
     Examples
     --------
-    >>> from fedcalib.workflows.groups import Groups
-    >>> found = Groups.of({"sex": ["F", "M"]}, "month", "2024-01-01", "2024-02-29").groupings
+    >>> from fedcalib.workflows.groups import Groupings
+    >>> found = Groupings.of({"sex": ["F", "M"]}, "month", "2024-01-01", "2024-02-29").groupings
     >>> found[0].column, found[0].groups
     ('sex by month', ('F 2024-01', 'F 2024-02', 'M 2024-01', 'M 2024-02'))
     """
@@ -78,7 +78,7 @@ class Groups:
         by: Every | str | None = None,
         start: Day | str | None = None,
         until: Day | str | None = None,
-    ) -> Groups:
+    ) -> Groupings:
         """Groups by their columns, and windows by the first and the last day that count."""
         columns = tuple(Grouping(name, tuple(map(str, values))) for name, values in (groups or {}).items())
         return cls(columns, None if by is None else _windows(Every(by), start, until))

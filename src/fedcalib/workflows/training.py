@@ -19,7 +19,7 @@ from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.ccvr import CCVR
-from fedcalib.methods.fed_avg import FedAvg, Round, divergence, rounds_of
+from fedcalib.methods.fed_avg import FedAvg, TrainingRound, divergence, rounds_of
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.query import Answer, Query
@@ -51,7 +51,7 @@ class TrainingResult:
     head: Head | None
     scored: Federation
     privacy: Spending
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[TrainingRound, ...] = ()
     remarks: tuple[str, ...] = ()  # what is said about a repair that was not made
 
     @property
