@@ -69,7 +69,7 @@ def measure(case: str) -> list[object]:
 
 
 def _peak() -> float:
-    """The most memory that this process has held, in GiB; `getrusage` would count the process that started it as well."""
+    """The most memory that this process has held, in GiB; `getrusage` would count its parent as well."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / (1 << 20)
 
