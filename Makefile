@@ -40,7 +40,7 @@ ifeq ($(TORCH),)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 else
 	$(BIN)/python -m slipcover --source src/fedcalib --omit $(COMPILED) --json --out $(COVERAGE) -m pytest -q -n 2 --dist worksteal
-	$(BIN)/python -m tests.coverage $(COVERAGE) --at-least 97
+	$(BIN)/python -m tests.coverage $(COVERAGE) --at-least 96.5
 endif
 
 # The wheel in an empty environment, with whatever versions pip chooses
