@@ -48,6 +48,12 @@ CALIBRATORS: dict[str, Calibrator] = {
     "sharp temperature": Temperature(0.05),
     "temperature near one": Temperature(1 + 1e-8),
     "vector": VECTOR,
+    "binary vector": VectorScaling((0.7, 1.3), (0.2, -0.4)),
+    "binary matrix": MatrixScaling(((0.9, 0.2), (-0.3, 1.1)), (0.0, 0.5)),
+    "binary order-preserving vector": OrderPreservingVector((0.1, -0.2), (0.5, 0.3)),
+    "binary order-preserving network": OrderPreservingNetwork(
+        (RNG.normal(0, 0.3, (8, 2)), RNG.normal(0, 0.3, (2, 8))), (RNG.normal(size=8), RNG.normal(size=2))
+    ),
     "matrix": MatrixScaling(tuple(map(tuple, (np.eye(4) + RNG.normal(0, 0.2, (4, 4))).tolist())), SHARES),
     "order-preserving vector": OrderPreservingVector(tuple(RNG.normal(0, 0.1, 4)), tuple(RNG.normal(0.5, 0.3, 4))),
     "order-preserving network": OrderPreservingNetwork(
@@ -86,6 +92,19 @@ CALIBRATORS: dict[str, Calibrator] = {
     "guard": fc.artifacts.KeepTop(fc.artifacts.Chain((VECTOR, STEPS))),
     "guard of many": fc.artifacts.KeepTop(Steps.of_table(12, RNG.random((12, 20)))),
 }
+
+
+BINARY = [name for name in CALIBRATORS if name.startswith("binary")]
+
+
+@pytest.mark.parametrize("name", [*BINARY, "temperature", "platt", "beta", "edges"])
+def test_two_classes_are_one_score_however_it_was_given(name: str) -> None:
+    calibrator, odds = CALIBRATORS[name], RNG.normal(0, 3, 50)
+    logits = np.stack([-1.7 * odds, odds - 1.7 * odds], axis=1)  # a shift that depends on the record
+    probs = softmax(logits)
+    given = [fc.Records.of_logits(logits, np.zeros(50)), fc.Records.of_probs(probs, np.zeros(50))]
+    for found in (calibrator.from_logits(logits), calibrator(probs), *map(calibrator.of, given)):
+        np.testing.assert_allclose(found[:, 1], calibrator(probs[:, 1]), rtol=1e-9, atol=1e-12)
 
 
 def run(exported: Exported, values: object) -> Floats:

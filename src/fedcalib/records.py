@@ -49,6 +49,19 @@ def clip_logits(logits: Floats) -> Floats:
     return moved
 
 
+def one_score(logits: Floats) -> Floats:
+    """Logits of two classes as log-probabilities, so that one score is one record; those of more classes as they are.
+
+    What is added to both logits changes no probability. So that the same probabilities always get the same calibrated
+    ones, however they were given, calibrators that look at single logits look at these.
+    """
+    if logits.shape[1] != 2:
+        return logits
+    with np.errstate(over="ignore"):
+        odds = np.clip(logits[:, 1] - logits[:, 0], -2 * MAX_LOGIT, 2 * MAX_LOGIT)
+    return -np.logaddexp(0.0, np.stack([odds, -odds], axis=1))
+
+
 def log_probs(probs: Floats) -> Floats:
     """Logarithms of probabilities, with zero read as 1e-12."""
     floored: Floats = np.maximum(probs, np.asarray(1e-12, dtype=probs.dtype))

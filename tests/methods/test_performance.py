@@ -216,6 +216,19 @@ def test_a_paired_change_equals_that_of_pooled_records(how: str) -> None:
     assert found.change["nll"].high - found.change["nll"].low < 0.5 * (found.after.nll.high - found.after.nll.low)
 
 
+def test_scaling_of_two_raw_logits_is_measured_as_it_is_applied() -> None:
+    rng = np.random.default_rng(5)
+    odds, common = rng.normal(0, 2, 4000), rng.normal(0, 3, 4000)
+    labels = (rng.random(4000) < 1 / (1 + np.exp(-0.6 * odds))).astype(int)
+    records = fc.Records.of_logits(np.stack([common - odds / 2, common + odds / 2], axis=1), labels)
+    calibrator = fc.artifacts.VectorScaling((0.8, 0.4), (0.3, 0.0))
+    method = fc.methods.PairedMetrics(calibrator)
+    paired = fc.run(method, fc.InProcess(fc.Federation.iid(records, 4, seed=0)), fc.SecAgg()).artifact
+    after = calibrator.of(records)[:, 1]
+    assert paired.after.auc.value == pytest.approx(sk.roc_auc_score(labels, after), abs=1e-4)
+    assert paired.after.nll.value == pytest.approx(sk.log_loss(labels, after), abs=1e-9)
+
+
 def test_a_paired_interval_holds_the_change_under_noise() -> None:
     kind, soften, held = KINDS["ordinary"], fc.artifacts.Temperature(1.4), 0
     score, labels = kind.draw(400_000, np.random.default_rng(5))

@@ -17,7 +17,7 @@ from fedcalib.artifacts.calibrator import Calibrator, check_classes
 from fedcalib.artifacts.saving import Artifact
 from fedcalib.errors import InputError
 from fedcalib.numeric import sigmoid
-from fedcalib.records import softmax
+from fedcalib.records import one_score, softmax
 from fedcalib.types import Array, Floats, Ints
 from fedcalib.wire import ADDED
 
@@ -78,7 +78,7 @@ class VectorScaling(Calibrator):
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         check_classes(len(self.scale), logits)
-        return softmax(np.array(self.scale) * logits + np.array(self.shift))
+        return softmax(np.array(self.scale) * one_score(logits) + np.array(self.shift))
 
 
 @final
@@ -110,7 +110,7 @@ class MatrixScaling(Calibrator):
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         check_classes(len(self.shift), logits)
-        return softmax(logits @ np.array(self.matrix).T + np.array(self.shift))
+        return softmax(one_score(logits) @ np.array(self.matrix).T + np.array(self.shift))
 
 
 @final
@@ -323,7 +323,7 @@ class OrderPreservingVector(Calibrator):
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         check_classes(len(self.slope), logits)
-        ranked = Sorted.of(logits)
+        ranked = Sorted.of(one_score(logits))
         return softmax(ranked.restored(ranked.stretched(softplus(self.raw(ranked)))))
 
     def raw(self, ranked: Sorted) -> Floats:
@@ -362,6 +362,7 @@ class OrderPreservingNetwork(Calibrator):
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         check_classes(self.weights[0].shape[1], logits)
+        logits = one_score(logits)
         hidden = np.clip(logits, -1e6, 1e6)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.maximum(hidden @ weight.T + bias, 0.0)

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
+from fedcalib.records import MAX_LOGIT
 from fedcalib.types import Array, Floats
 
 OPSET: Final = 18  # the first in which every reduction that is used takes its axes as an input
@@ -101,6 +102,17 @@ def softmax(graph: Graph, logits: str) -> str:
 def log_probs(graph: Graph, probs: str) -> str:
     """Logarithms of probabilities, which are at least 1e-12."""
     return graph.op("Log", graph.op("Max", probs, 1e-12))
+
+
+def one_score(graph: Graph, logits: str, classes: int) -> str:
+    """Logits of two classes as log-probabilities, as `fedcalib.records.one_score` has them."""
+    if classes != 2:
+        return logits
+    zero, one = (graph.columns(logits, k, k + 1) for k in (0, 1))
+    odds = graph.op("Clip", graph.op("Sub", one, zero), -2 * MAX_LOGIT, 2 * MAX_LOGIT)
+    mass = log1p(graph, graph.op("Exp", graph.op("Neg", graph.op("Abs", odds))))
+    parts = [graph.op("Add", graph.op("Max", side, 0.0), mass) for side in (odds, graph.op("Neg", odds))]
+    return graph.op("Neg", graph.op("Concat", *parts, axis=1))
 
 
 def log1p(graph: Graph, value: str) -> str:

@@ -32,13 +32,15 @@ def _(calibrator: Temperature, graph: Graph, scores: Scores) -> str:
 
 @calibrated.register
 def _(calibrator: VectorScaling, graph: Graph, scores: Scores) -> str:
-    scaled = graph.op("Mul", scores.logits, np.array([calibrator.scale]))
+    logits = ops.one_score(graph, scores.logits, len(calibrator.shift))
+    scaled = graph.op("Mul", logits, np.array([calibrator.scale]))
     return ops.softmax(graph, graph.op("Add", scaled, np.array([calibrator.shift])))
 
 
 @calibrated.register
 def _(calibrator: MatrixScaling, graph: Graph, scores: Scores) -> str:
-    mixed = graph.op("MatMul", scores.logits, np.array(calibrator.matrix).T)
+    logits = ops.one_score(graph, scores.logits, len(calibrator.shift))
+    mixed = graph.op("MatMul", logits, np.array(calibrator.matrix).T)
     return ops.softmax(graph, graph.op("Add", mixed, np.array([calibrator.shift])))
 
 
@@ -71,22 +73,24 @@ def _(calibrator: Beta, graph: Graph, scores: Scores) -> str:
 
 @calibrated.register
 def _(calibrator: OrderPreservingVector, graph: Graph, scores: Scores) -> str:
-    values, order = _ranked(graph, scores.logits)
+    logits = ops.one_score(graph, scores.logits, len(calibrator.shift))
+    values, order = _ranked(graph, logits)
     above = graph.columns(order, 0, -1)
     slope = graph.op("Gather", np.array(calibrator.slope), above)
     shift = graph.op("Gather", np.array(calibrator.shift), above)
     raw = graph.op("Add", graph.op("Mul", slope, graph.columns(values, 0, -1)), shift)
-    return _stretched(graph, scores.logits, values, order, raw)
+    return _stretched(graph, logits, values, order, raw)
 
 
 @calibrated.register
 def _(calibrator: OrderPreservingNetwork, graph: Graph, scores: Scores) -> str:
-    hidden = graph.op("Clip", scores.logits, -1e6, 1e6)
+    logits = ops.one_score(graph, scores.logits, calibrator.weights[0].shape[1])
+    hidden = graph.op("Clip", logits, -1e6, 1e6)
     for weight, bias in zip(calibrator.weights[:-1], calibrator.biases[:-1], strict=True):
         hidden = graph.op("Max", _layer(graph, hidden, weight, bias), 0.0)
     raw = graph.op("Clip", _layer(graph, hidden, calibrator.weights[-1], calibrator.biases[-1]), -1e3, 1e3)
-    values, order = _ranked(graph, scores.logits)
-    return _stretched(graph, scores.logits, values, order, graph.columns(raw, 0, -1))
+    values, order = _ranked(graph, logits)
+    return _stretched(graph, logits, values, order, graph.columns(raw, 0, -1))
 
 
 @classes_of.register

@@ -18,7 +18,7 @@ from fedcalib.errors import InputError
 from fedcalib.families.local_fits import MAX_PARAMETERS_FOR_NEWTON, MIN_RECORDS_FOR_NEWTON, fit_batched, fit_by_newton
 from fedcalib.federation import Federation
 from fedcalib.randomness import Randomness
-from fedcalib.records import Records
+from fedcalib.records import Records, one_score
 from fedcalib.types import Floats, Ints
 
 
@@ -92,8 +92,8 @@ class Family(ABC):
 
 
 def bounded_logits(records: Records) -> Floats:
-    """A client's logits in double precision, clipped to the range of exponentials."""
-    return np.clip(np.asarray(records.logits, dtype=np.float64), -1e6, 1e6)
+    """A client's logits in double precision, clipped to the range of exponentials; two classes are one score."""
+    return np.clip(one_score(np.asarray(records.logits, dtype=np.float64)), -1e6, 1e6)
 
 
 def log_loss(logits: Floats, labels: Ints) -> tuple[float, Floats]:
