@@ -33,11 +33,10 @@ class Scores:
         score = 1 / (1 + np.exp(-odds))
         return (np.clip(np.floor(score * TIES) + 0.5, 0.5, TIES - 0.5) / TIES if self.tied else score), labels
 
-    def federation(self, records: int, seed: int) -> fc.Federation:
-        """Records of five sites."""
-        drawn = self.draw(records, np.random.default_rng(seed))
-        parts = zip(*(np.array_split(column, SITES) for column in drawn), strict=True)
-        return fc.Federation.of([fc.Records.of_scores(score, labels) for score, labels in parts])
+    def federation(self, records: int, seed: int, clients: int = SITES) -> fc.Federation:
+        """Records of five sites, or of more clients."""
+        score, labels = self.draw(records, np.random.default_rng(seed))
+        return fc.Federation.grouped(fc.Records.of_scores(score, labels), np.arange(records) * clients // records)
 
     @cache  # noqa: B019 - a handful of populations per process
     def truth(self) -> dict[str, float]:
@@ -59,7 +58,7 @@ MODELS: dict[str, fc.privacy.Privacy] = {
     "DistributedDP(0.3)": fc.DistributedDP(0.3),
     "LocalDP(5)": fc.LocalDP(5.0),
     "LocalDP(1)": fc.LocalDP(1.0),
-    "UserGaussian(1)": fc.UserGaussian(1.0, 1e-5, clip=20.0),
+    "UserGaussian(1)": fc.UserGaussian(1.0, 1e-5, clip=1.0),
 }
 
 
@@ -67,8 +66,9 @@ def studies(kind: Scores, records: int, privacy: fc.privacy.Privacy, runs: int, 
     """What each of many evaluations finds: (value, low, high) by name, or None where it is not stated."""
     listed = tuple(((np.arange(TIES) + 0.5) / TIES).tolist()) if kind.tied else ()
     method = fc.FederatedMetrics(records=records, scores=listed)
+    clients = records if isinstance(privacy, fc.UserGaussian) else SITES  # where clients are protected, one record each
     for run in range(first, first + runs):
-        federation = kind.federation(records, 1_000_000 + run)
+        federation = kind.federation(records, 1_000_000 + run, clients)
         found = fc.run(method, fc.InProcess(federation), privacy, randomness=fc.Simulated(run)).artifact
         stated = found.measures()
         yield {name: (one.value, one.low, one.high) if name in stated else None for name, one in found.figures.items()}

@@ -177,6 +177,7 @@ ROWS: Final = (
     Registered("EvenLogOdds", ".metrics.binning", "option", "fc.methods"),
     Registered("EvenProbability", ".metrics.binning", "option", "fc.methods"),
     Registered("ListedScores", ".metrics.binning", "option", "fc.methods"),
+    Registered("StretchedLogOdds", ".metrics.binning", "option", "fc.methods"),
     Registered("ByOdds", ".artifacts.steps", "option", "fc.methods"),
     Registered("ByScale", ".artifacts.steps", "option", "fc.methods"),
     Registered("Unweighted", ".flows.tables", "option", "fc.methods"),

@@ -386,4 +386,5 @@ INSTANCES = [
     T.ScoreCells(cells=4, axis=T.EvenLogOdds(reach=6.0), column="", group="sex", groups=("F", "M")),
     T.ScoreSums(bins=15, threshold=0.25, column="", group="sex", groups=("F", "M")),
     T.ListedScores(values=(0.25, 0.75)),
+    T.StretchedLogOdds(reach=16.0, bend=0.5),
 ]

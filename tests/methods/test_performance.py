@@ -151,6 +151,21 @@ def test_the_decision_curve_equals_that_of_pooled_records() -> None:
     assert curve.net_benefit.low[0] < curve.net_benefit.value[0] < curve.net_benefit.high[0]
 
 
+def test_no_alert_at_all_leaves_a_net_benefit_with_a_width() -> None:
+    scores, labels = np.full(600, 0.02), np.arange(600) < 20
+    found = fc.run(fc.FederatedMetrics(), sites(scores, labels), fc.SecAgg()).artifact.figures
+    assert found["net_benefit"].value == 0 and found["net_benefit"].low < -1e-3 and found["net_benefit"].high > 1e-3
+    assert found["alert_rate"].low == 0 and found["alert_rate"].high == pytest.approx(1 - 0.05 ** (1 / 600), abs=1e-9)
+
+
+def test_skewed_scores_have_a_log_loss_and_a_slope_under_noise() -> None:
+    held = dict.fromkeys(("nll", "slope", "calibration_in_the_large"), 0)
+    for found in studies(KINDS["skewed"], 2_000, fc.DistributedDP(1.0), 40):
+        for name in held:
+            held[name] += found[name] is not None and found[name][1] <= KINDS["skewed"].truth()[name] <= found[name][2]
+    assert min(held.values()) >= 33, held
+
+
 def test_a_threshold_is_found_by_sensitivity_and_by_net_benefit() -> None:
     score, labels = drawn("ordinary", 20_000)
     found = measured(score, labels, fc.SecAgg())

@@ -20,7 +20,7 @@ from fedcalib.metrics.binning import bin_edges, bin_index_unchecked
 from fedcalib.metrics.calibration_line import spline_basis, spline_knots
 from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
 from fedcalib.metrics.smooth_ece import smooth_ece_of_residuals, smoothing
-from fedcalib.numeric import sigmoid
+from fedcalib.numeric import bisected, sigmoid
 from fedcalib.types import Floats
 
 Z: Final = normal_quantile(0.95)
@@ -119,7 +119,31 @@ def smooth_error(sheet: ScoreSheet) -> Measured:
     flat = linear.reshape(_TERMS, -1)
     terms = flat @ sheet.table.counts.reshape(-1)
     covariance = sheet.table.covariance(linear) + (flat * sheet.counts.reshape(-1)) @ flat.T
-    return _absolute(value, absolute_sum_interval(terms, covariance), sheet.records)
+    found = absolute_sum_interval(terms, covariance)
+    low = min(found.low, _least_sum(terms, covariance))
+    return within(value, low / sheet.records, found.high / sheet.records, 0.0, 1.0)
+
+
+def _least_sum(terms: Floats, covariance: Floats) -> float:
+    """The least sum of absolute true terms of the shape that was found, whose noisy sum may well be as large.
+
+    Smoothed residuals are so alike that their sum is far from normal, so its distribution is simulated.
+    """
+    total = float(np.abs(terms).sum())
+    noise = _normal(covariance)
+    fraction = bisected(lambda t: _upper(t * terms + noise) > total, 0.0, 1.0, 20)[0]
+    return fraction * total
+
+
+def _upper(draws: Floats) -> float:
+    return float(np.quantile(np.abs(draws).sum(axis=1), 0.975))
+
+
+def _normal(covariance: Floats) -> Floats:
+    """Draws with this covariance, the same for every table and symmetric, shape (draws, k)."""
+    values, vectors = np.linalg.eigh(covariance)
+    half = np.random.default_rng(0).standard_normal((_DRAWS // 2, len(values)))
+    return np.asarray(np.concatenate([half, -half]) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
 
 
 def _onto_grid(score: Floats, grid: int) -> Floats:
@@ -192,11 +216,8 @@ class SmoothCurve:
     @cached_property
     def _draws(self) -> Floats:
         """Absolute distances by cell for curves that are as plausible as the fitted one, shape (draws, cells)."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        half = np.random.default_rng(0).standard_normal((_DRAWS // 2, len(values)))  # the same for every table
-        moves = np.concatenate([half, -half]) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
         features = spline_basis(self.sheet.odds, self.knots)
-        return np.abs(sigmoid((self.fit.weights + moves) @ features.T) - self.sheet.score)
+        return np.abs(sigmoid((self.fit.weights + _normal(self.covariance)) @ features.T) - self.sheet.score)
 
     def _measured(self, value: float, draws: Floats) -> Measured:
         """A figure of absolute distances; draws around the fitted curve are too large by about as much as the fit."""
@@ -213,7 +234,16 @@ class SmoothCurve:
         """A quantile over records of the absolute distance: E50 and E90."""
         distance, _, weight = self._distance
         draws = np.array([_weighted_quantile(draw, weight, fraction) for draw in self._draws])
-        return self._measured(_weighted_quantile(np.abs(distance), weight, fraction), draws)
+        found = self._measured(_weighted_quantile(np.abs(distance), weight, fraction), draws)
+        if not self.sheet.tied:
+            return found
+        low, high = (_weighted_quantile(np.abs(distance), weight, end) for end in self._fractions(fraction))
+        return within(found.value, found.low + low - found.value, found.high + high - found.value, 0.0, 1.0)
+
+    def _fractions(self, fraction: float) -> tuple[float, float]:
+        """Between tied scores a quantile jumps: the fractions at which it may do so in another sample."""
+        half = Z * (fraction * (1 - fraction) / max(self.sheet.records, 1.0)) ** 0.5
+        return max(fraction - half, 0.0), min(fraction + half, 1.0)
 
 
 def _weighted_quantile(values: Floats, weight: Floats, fraction: float) -> float:

@@ -7,7 +7,7 @@ of what is possible is not measured; the reason says how many records or how muc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
 from typing import Final, final
@@ -24,15 +24,23 @@ from fedcalib.types import Floats
 
 _SPANS: Final = {
     table.YOUDEN.name: 2.0,
-    table.SLOPE.name: 4.0,
-    table.INTERCEPT.name: 8.0,
+    table.SLOPE.name: 2.0,
+    table.INTERCEPT.name: 4.0,
     table.CALIBRATION_IN_THE_LARGE.name: 4.0,
     table.OBSERVED_EXPECTED.name: 4.0,
     table.NLL.name: 2.0,
     table.SCALED_BRIER.name: 2.0,
 }  # of figures that are not between 0 and 1: from worthless to perfect, about
 _BEYOND: Final = frozenset(
-    {table.NLL.name, table.SLOPE.name, table.INTERCEPT.name, table.E50.name, table.E90.name}
+    {
+        table.NLL.name,
+        table.SLOPE.name,
+        table.INTERCEPT.name,
+        table.CALIBRATION_IN_THE_LARGE.name,
+        table.OBSERVED_EXPECTED.name,
+        table.E50.name,
+        table.E90.name,
+    }
 )  # figures that need every single log-odds
 _OUTSIDE: Final = (
     "not measurable with this table: many scores lie beyond odds of 1 to {odds}, where it has one cell; state a larger "
@@ -116,10 +124,15 @@ class BinaryFigures:
         figure = sheets.area(self.sheet)
         found = self.sheet.estimate(figure)
         extra = sheets.second_order_area(self.sheet, figure.value)
-        return Estimate(found.value, found.sampling, found.noise + extra, found.reading).normal(0.0, 1.0)
+        return self._of_few(Estimate(found.value, found.sampling, found.noise + extra, found.reading)).share()
 
     def average_precision(self) -> Measured:
-        return self.sheet.estimate(sheets.average_precision(self.sheet)).normal(0.0, 1.0)
+        return self._of_few(self.sheet.estimate(sheets.average_precision(self.sheet))).share()
+
+    def _of_few(self, found: Estimate) -> Estimate:
+        """An estimate whose sampling variance the rarer label decides: Student's quantile instead of a normal one."""
+        degrees = max(float(self.sheet.counts.sum(axis=1).min()) - 1, 1.0)
+        return replace(found, sampling=found.sampling * (1 + (sheets.Z**2 + 1) / (4 * degrees)) ** 2)
 
     def accuracy(self) -> Measured:
         if self.totals is not None:
@@ -140,7 +153,7 @@ class BinaryFigures:
             rate = self.totals.positives / self.totals.records
             value = 1 - self.totals.mean(1).value / (rate * (1 - rate))
             found = Estimate(value, found.sampling, 0.0)
-        return found.normal(high=1.0)
+        return self._of_few(found).normal(high=1.0)
 
     def prevalence(self) -> Measured:
         if self.totals is not None:
@@ -149,6 +162,8 @@ class BinaryFigures:
         return self.sheet.ratios(weights, np.ones_like(weights)).rate()
 
     def observed_expected(self) -> Measured:
+        if not self.sheet.stands_out(sheets.scores(self.sheet)):
+            return UNKNOWN
         found = self.sheet.estimate(sheets.observed_expected(self.sheet))
         if self.totals is not None:
             found = Estimate(self.totals.positives / float(self.totals.means[2]), found.sampling, 0.0)
@@ -198,6 +213,7 @@ class BinaryFigures:
     def reason(self, name: str) -> str:
         """Why a figure is not stated; empty where it is."""
         found, half = self.all[name], _SPANS.get(name, 1.0) / 2
+        half *= max(found.value, 1.0) if name == table.OBSERVED_EXPECTED.name else 1.0  # a ratio
         width = found.high - found.low
         known = isfinite(found.value) and isfinite(width)
         if known and name in _BEYOND and (self.totals is None or name != table.NLL.name) and self.sheet.open_ends.any():
@@ -236,6 +252,14 @@ def _undefined(sheet: ScoreSheet) -> str:
 def _rate(part: float, whole: float) -> Measured:
     one = np.ones(1)
     return Ratios(one * part / max(whole, 1e-300), one * whole, 0 * one, 0 * one).rate() if whole > 0 else UNKNOWN
+
+
+def _difference(one: Measured, other: Measured, weight: float) -> Measured:
+    """A rate less a weight times another, from the two intervals: each end is as far off as both of theirs together."""
+    value = one.value - weight * other.value
+    below = np.hypot(one.value - one.low, weight * (other.high - other.value))
+    above = np.hypot(one.high - one.value, weight * (other.value - other.low))
+    return Measured(value, value - float(below), min(value + float(above), 1.0))
 
 
 def _f1(hit: float, false: float, missed: float) -> Measured:
@@ -303,9 +327,7 @@ def _exact_decisions(totals: ScoreTotals, threshold: float) -> dict[str, Measure
     variance = sum(rate * (1 - rate) / max(whole, 1.0) for rate, (_, whole) in zip(smooth, parts, strict=True))
     youden = Estimate(hit / P + (N - false) / N - 1, variance, 0.0).normal(-1.0, 1.0) if both else UNKNOWN
     odds = threshold / (1 - threshold) if threshold < 1 else 0.0
-    value = (hit - odds * false) / n
-    squares = (hit + odds**2 * false) / n
-    return _ordered(rates, youden, Estimate(value, max(squares - value**2, 0.0) / n, 0.0).normal(high=1.0))
+    return _ordered(rates, youden, _difference(_rate(hit, n), _rate(false, n), odds))
 
 
 _Make = Callable[[BinaryFigures], Measured]

@@ -12,6 +12,7 @@ is done where every cell is known to hold one distinct score.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, final
@@ -20,12 +21,14 @@ import numpy as np
 
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
 from fedcalib.metrics.intervals import Measured, critical, normal_quantile
-from fedcalib.numeric import log_odds, sigmoid
+from fedcalib.numeric import bisected, log_odds, sigmoid
 from fedcalib.types import Bools, Floats
 
 LEVEL: Final = 0.95
 Z: Final = normal_quantile(LEVEL)
 _MAX_STEPS: Final = 60
+_HALVINGS: Final = 40
+_FEW: Final = 30  # hits or misses below which a normal approximation does not do
 _INFORMATION_Z: Final = 4.0  # standard deviations by which the information of a regression exceeds its noise
 _TOLERANCE: Final = 1e-10
 _TINY: Final = 1e-300
@@ -71,6 +74,18 @@ class Estimate:
         half = self._half(float(np.sqrt(self.sampling + self.noise + (slope / Z) ** 2)))
         return within(self.value, self.value + slope - half, self.value + slope + half, 0.0, high)
 
+    def share(self) -> Measured:
+        """The value of a figure between 0 and 1 whose sampling variance vanishes towards both, as a proportion's does.
+
+        The ends are the values m with (m - value)^2 = z^2 (sampling m (1 - m) / (value (1 - value)) + noise).
+        """
+        spread = self.value * (1 - self.value)
+        if spread <= self.sampling or self.sampling <= 0:
+            return self.normal(0.0, 1.0)
+        low, high = wilson(self.value, spread / self.sampling, self.noise)
+        bound = self._half(self.deviation) - Z * self.deviation
+        return within(self.value, low - bound, high + bound, 0.0, 1.0)
+
     def _half(self, deviation: float) -> float:
         return critical(2 * self.reading / max(deviation, _TINY), LEVEL) * deviation + self.reading
 
@@ -107,18 +122,47 @@ class Ratios:
     reading: Floats
 
     def rate(self, index: int = 0) -> Measured:
-        """A proportion with Wilson's interval, which noise widens.
-
-        The ends are the rates m with (m - value)^2 = z^2 (m (1 - m) / records + noise): the variance of sampling
-        vanishes towards 0 and 1, that of noise does not.
-        """
+        """A proportion with its interval: Wilson's, which noise widens; of exact counts near 0 or 1, the mid-P one."""
         value, records = float(self.value[index]), float(self.records[index])
         if np.isnan(value):
             return Measured(value, 0.0, 1.0)
-        noise, bound, z2 = float(self.noise[index]), float(self.reading[index]), Z * Z / records
-        middle, width = value + z2 / 2, z2 * value - z2 * value**2 + Z * Z * noise * (1 + z2) + z2**2 / 4
-        half = np.sqrt(max(width, Z * Z * noise, 1e-18))
-        return within(value, (middle - half) / (1 + z2) - bound, (middle + half) / (1 + z2) + bound, 0.0, 1.0)
+        noise, bound = float(self.noise[index]), float(self.reading[index])
+        few = noise <= 0 and records * min(value, 1 - value) < _FEW
+        low, high = mid_p(value, records) if few else wilson(value, records, noise)
+        return within(value, low - bound, high + bound, 0.0, 1.0)
+
+
+def wilson(value: float, records: float, noise: float) -> tuple[float, float]:
+    """Wilson's interval of a proportion, which noise widens.
+
+    The ends are the rates m with (m - value)^2 = z^2 (m (1 - m) / records + noise): the variance of sampling vanishes
+    towards 0 and 1, that of noise does not.
+    """
+    z2 = Z * Z / records
+    middle, width = value + z2 / 2, z2 * value - z2 * value**2 + Z * Z * noise * (1 + z2) + z2**2 / 4
+    half = np.sqrt(max(width, Z * Z * noise, 1e-18))
+    return float(middle - half) / (1 + z2), float(middle + half) / (1 + z2)
+
+
+def mid_p(value: float, records: float) -> tuple[float, float]:
+    """The mid-P interval of a proportion: rates at which as few or as many hits are not too rare.
+
+    The chance of the very number that was found counts one half. Unlike Wilson's interval it covers rates near 0 and 1,
+    of which a few records have one hit or none. Numbers need not be whole.
+    """
+    from scipy.special import betainc
+
+    hits = min(max(value, 0.0), 1.0) * records
+
+    def at_most(rate: float) -> float:
+        fewer = betainc(records - hits + 1, hits, 1 - rate) if hits > 0 else 0.0
+        here = betainc(records - hits, hits + 1, 1 - rate) if hits < records else 1.0
+        return float(fewer + here) / 2
+
+    tail = (1 - LEVEL) / 2
+    low = 0.0 if hits <= 0 else bisected(lambda rate: at_most(rate) < 1 - tail, 0.0, 1.0, _HALVINGS)[0]
+    high = 1.0 if hits >= records else bisected(lambda rate: at_most(rate) < tail, 0.0, 1.0, _HALVINGS)[1]
+    return low, high
 
 
 @final
@@ -153,37 +197,44 @@ class ScoreSheet:
         return np.concatenate([[2 * self.odds[0] - inner[0]], inner, [2 * self.odds[-1] - inner[-1]]])
 
     @cached_property
-    def widths(self) -> Floats:
-        """The width of each cell in log-odds; 0 of open cells, and where scores are tied, shape (cells,)."""
-        if self.tied or len(self.odds) < 3:
-            return np.zeros_like(self.odds)
-        widths: Floats = np.gradient(self.odds)
-        widths[0] = widths[-1] = 0.0
-        return widths
-
-    @cached_property
     def open_ends(self) -> Floats:
         """1 where many scores lie beyond the lowest or the highest cell, which is open, otherwise 0, shape (2,).
 
-        A density falls off towards its ends, so a last cell with clearly more records than the next one holds others.
+        A density falls off towards its ends, so a last cell with clearly more than twice the records of the next one
+        holds others.
         """
         if self.tied or len(self.odds) < 4:
             return np.zeros(2)
         records = self.table.counts.sum(axis=0)
-        noise = np.sqrt(2 * self.table.noise[-1].mean())
+        noise = 10 * self.table.noise[-1].mean()  # of both labels of a cell, and four times that of the other
         last, next_ = records[[0, -1]], records[[1, -2]]
-        return np.asarray(last - next_ > 3 * np.sqrt(np.maximum(last + next_, 1.0)) + 4 * noise, dtype=np.float64)
+        margin = 3 * np.sqrt(np.maximum(last + 4 * next_, 1.0) + noise)
+        return np.asarray(last - 2 * next_ > margin, dtype=np.float64)
 
-    def grouped(self, values: Floats, second: Floats) -> Floats:
-        """A function of the log-odds at the cells, corrected for their width by its second derivative."""
-        corrected: Floats = values - second * np.square(self.widths) / 24
-        return corrected
+    def grouped(self, function: Callable[[Floats], Floats]) -> Floats:
+        """A function of the log-odds at the cells, corrected for their width but where cells are open or hold ties.
+
+        Sheppard's correction is a 24th of the second difference over whole cells. It is taken from the ends of each
+        cell, which are half as far apart, along the axis on which cells are equally wide.
+        """
+        values = function(self.odds)
+        if self.tied or len(values) < 3:
+            return values
+        ends = function(self.edges)
+        inner = slice(1, -1)
+        values[inner] -= (ends[:-1] + ends[1:] - 2 * values)[inner] / 6
+        return values
 
     @cached_property
     def known(self) -> Bools:
         """Whether the numbers of negatives, of positives and of records stand out from their noise, shape (3,)."""
         totals = np.append(self.table.totals, self.records)
         return np.asarray(totals > np.maximum(DETECTION_Z * self.table.total_deviations, MIN_RECORDS))
+
+    def stands_out(self, weights: Floats) -> bool:
+        """Whether a weighted sum of the counts, (2, cells), stands out from its noise."""
+        noise = max(float(self.table.variance(weights[None])[0]), 0.0)
+        return bool((weights * self.table.counts).sum() > DETECTION_Z * np.sqrt(noise))
 
     def estimate(self, figure: Functional) -> Estimate:
         """One step from the nonnegative counts, with the variances of sampling and noise."""
@@ -295,19 +346,16 @@ def mean(sheet: ScoreSheet, weights: Floats) -> Functional:
 
 def log_loss(sheet: ScoreSheet) -> Functional:
     """Mean negative log-likelihood of the labels."""
-    score, odds = sheet.score, sheet.odds
-    losses = np.stack([np.logaddexp(0.0, odds), np.logaddexp(0.0, -odds)])
-    curvature = score * (1 - score)
-    return mean(sheet, np.stack([sheet.grouped(row, curvature) for row in losses]))
+    negative = sheet.grouped(lambda odds: np.logaddexp(0.0, odds))
+    positive = sheet.grouped(lambda odds: np.logaddexp(0.0, -odds))
+    return mean(sheet, np.stack([negative, positive]))
 
 
 def brier(sheet: ScoreSheet) -> Functional:
     """Mean squared error of the score."""
-    return mean(sheet, np.stack([_square(sheet, sheet.score), _square(sheet, 1 - sheet.score)]))
-
-
-def _square(sheet: ScoreSheet, p: Floats) -> Floats:
-    return sheet.grouped(p**2, 2 * p**2 * (1 - p) * (2 - 3 * p))
+    negative = sheet.grouped(lambda odds: np.square(sigmoid(odds)))
+    positive = sheet.grouped(lambda odds: np.square(sigmoid(-odds)))
+    return mean(sheet, np.stack([negative, positive]))
 
 
 def scaled_brier(sheet: ScoreSheet) -> Functional:
@@ -330,16 +378,19 @@ def labels(cells: int) -> Floats:
 
 def mean_score(sheet: ScoreSheet) -> Floats:
     """The score that stands for each cell in sums of scores, shape (cells,)."""
-    p = sheet.score
-    return sheet.grouped(p, p * (1 - p) * (1 - 2 * p))
+    return sheet.grouped(sigmoid)
+
+
+def scores(sheet: ScoreSheet) -> Floats:
+    """Weights that sum the scores of all records, shape (2, cells)."""
+    return np.stack([mean_score(sheet)] * 2)
 
 
 def observed_expected(sheet: ScoreSheet) -> Functional:
     """Ratio of observed positives to the sum of the scores."""
-    scores = np.stack([mean_score(sheet)] * 2)
-    expected = float((sheet.counts * scores).sum())
+    expected = float((sheet.counts * (weights := scores(sheet))).sum())
     value = float(sheet.counts[POSITIVE].sum()) / expected
-    return Functional(value, (labels(sheet.table.cells) - value * scores) / expected)
+    return Functional(value, (labels(sheet.table.cells) - value * weights) / expected)
 
 
 @final
@@ -380,13 +431,15 @@ def _fitted(sheet: ScoreSheet, features: Floats, weights: Floats, rate: Floats) 
     """The fit with its influence; None where the information in the signed counts does not exceed its noise."""
     curvature = rate * (1 - rate)
     hessian = (features.T * (sheet.table.counts.sum(axis=0) * curvature)) @ features
-    squares = np.square(features).T * curvature  # (k, cells)
-    noise = sheet.table.variance(np.stack([squares, squares], axis=1))
-    if (np.diag(hessian) <= _INFORMATION_Z * np.sqrt(np.maximum(noise, 0.0))).any():
-        return None
     if np.linalg.eigvalsh(hessian).min() <= 1e-12 * np.abs(hessian).max():
         return None
     inverse = np.linalg.inv(hessian)
+    information = 1 / np.diag(inverse)  # on each weight, when all others are fitted too
+    own = features @ inverse * information  # features without what the others explain, (cells, k)
+    squares = np.square(own).T * curvature
+    noise = sheet.table.variance(np.stack([squares, squares], axis=1))
+    if (information <= _INFORMATION_Z * np.sqrt(np.maximum(noise, 0.0))).any():
+        return None
     return LogisticFit(weights, np.stack([inverse @ (-features.T * rate), inverse @ (features.T * (1 - rate))], 1))
 
 

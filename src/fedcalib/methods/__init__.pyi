@@ -36,4 +36,5 @@ from fedcalib.methods.ridge_scaling import RidgeVector as RidgeVector
 from fedcalib.metrics.binning import EvenLogOdds as EvenLogOdds
 from fedcalib.metrics.binning import EvenProbability as EvenProbability
 from fedcalib.metrics.binning import ListedScores as ListedScores
+from fedcalib.metrics.binning import StretchedLogOdds as StretchedLogOdds
 from fedcalib.queries.scores import ScoreTree as ScoreTree

@@ -20,7 +20,7 @@ from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.flows.tables import one_per_level, raw_table, recounted, score_table, two_classes
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.class_evaluation import ClassMetrics
-from fedcalib.metrics.binning import Axis, EvenLogOdds, ListedScores
+from fedcalib.metrics.binning import Axis, EvenLogOdds, ListedScores, StretchedLogOdds
 from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.queries import reliability
 from fedcalib.queries.scores import FINE, TREE, ScoreCells, ScoreSums, ScoreTree
@@ -132,11 +132,11 @@ class Resolution:
         records = method.records or max(_GUESS, schema.clients)
         if method.alone == "record":
             cells = _power_of_two(method.epsilon ** (2 / 3) * records ** (1 / 3), 16, 1 << 8)
-            return cls(cells, EvenLogOdds(_reach(cells)), tree=cells > 16)
+            return cls(cells, _axis(cells), tree=cells > 16)
         epsilon = method.epsilon / sqrt(schema.clients) if method.alone == "client" else method.epsilon
         signal = records * min(epsilon, 8.0)
         cells = _power_of_two(32 * (signal / 2000) ** 0.56, 32 if signal >= 500 else 16, _MAX_CELLS)
-        return cls(cells, EvenLogOdds(_reach(cells)))
+        return cls(cells, _axis(cells))
 
     def sheet(self) -> Flow[ScoreSheet]:
         """Request the table."""
@@ -157,9 +157,9 @@ def _power_of_two(number: float, least: int, most: int) -> int:
     return int(min(max(1 << int(log2(max(number, 1.0))), least), most))
 
 
-def _reach(cells: int) -> float:
-    """Few cells cover less, so that they are not too wide."""
-    return 6.0 if cells <= 32 else 10.0 if cells <= 64 else 16.0
+def _axis(cells: int) -> Axis:
+    """Few cells cover less: noise on a cell far out weighs as much in the log loss as its log-odds are large."""
+    return StretchedLogOdds(11.0, 0.25) if cells <= 32 else StretchedLogOdds(16.0, 0.5)
 
 
 def exact_performance(resolution: Resolution, threshold: float, bins: int) -> Flow[BinaryPerformance]:

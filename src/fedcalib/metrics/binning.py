@@ -334,6 +334,65 @@ class EvenLogOdds(Axis):
 
 @final
 @dataclass(frozen=True)
+class StretchedLogOdds(Axis):
+    """Bins of log-odds that grow wider away from 0: few bins tell ordinary scores apart and reach the extreme ones.
+
+    Bins have equal width in asinh(log-odds / bend): nearly equal up to the bend, and proportional to the log-odds far
+    beyond it. Log-odds beyond the reach belong to the outer bins.
+
+    Parameters
+    ----------
+    reach
+        Largest absolute log-odds of the bins, above 0.
+    bend
+        Where bins begin to grow, above 0.
+
+    Examples
+    --------
+    >>> from fedcalib.metrics.binning import StretchedLogOdds
+    >>> StretchedLogOdds(16.0, 3.0).odds(8).round(1)
+    array([-11.7,  -5.9,  -2.9,  -0.9,   0.9,   2.9,   5.9,  11.7])
+    """
+
+    reach: float = 16.0
+    bend: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.reach < 1e3 and 1e-3 < self.bend < 1e3):
+            raise InputError(f"Expected a reach and a bend above 0, found {self.reach} and {self.bend}.")
+
+    def cells(self, probs: Floats, bins: int) -> Ints:
+        return odds_cells(np.arcsinh(log_odds(probs) / self.bend), bins, self._end)
+
+    def checked_cells(self, probs: Floats, bins: int) -> Ints:
+        check_unit_interval(probs, "probabilities")
+        return self.cells(probs, bins)
+
+    def counted(self, probs: Floats, bins: int) -> Ints:
+        cells = self.cells(probs, bins) + bins * np.arange(probs.shape[1])
+        return np.bincount(cells.reshape(-1), minlength=bins * probs.shape[1]).reshape(-1, bins)
+
+    def edges(self, bins: int) -> Floats:
+        inner = self._at(np.arange(1, bins) / bins)
+        return np.concatenate([[0.0], sigmoid(inner), [1.0]])
+
+    def middles(self, bins: int) -> Floats:
+        return sigmoid(self.odds(bins))
+
+    def odds(self, bins: int) -> Floats:
+        return self._at((np.arange(bins) + 0.5) / bins)
+
+    @property
+    def _end(self) -> float:
+        return float(np.arcsinh(self.reach / self.bend))
+
+    def _at(self, fraction: Floats) -> Floats:
+        """The log-odds below which this fraction of the bins lies."""
+        return np.asarray(self.bend * np.sinh((fraction * 2 - 1) * self._end))
+
+
+@final
+@dataclass(frozen=True)
 class ListedScores(Axis):
     """One bin per score of a public list, for models with few distinct scores; a score belongs to the nearest of them.
 
