@@ -21,7 +21,7 @@ from fedcalib.metrics.calibration_line import spline_basis, spline_knots
 from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
 from fedcalib.metrics.smooth_ece import smooth_ece_of_residuals, smoothing
 from fedcalib.numeric import bisected, sigmoid
-from fedcalib.types import Floats
+from fedcalib.types import Bools, Floats
 
 Z: Final = normal_quantile(0.95)
 _GRID: Final = 256  # cells of the score on which residuals are smoothed
@@ -113,8 +113,8 @@ def smooth_error(sheet: ScoreSheet) -> Measured:
     onto = _onto_grid(sheet.score, _GRID)  # (grid, cells)
     residuals = onto @ (weights * sheet.table.counts).sum(axis=0)
     value = smooth_ece_of_residuals(residuals, sheet.records)
-    kernel = smoothing(_GRID, max(value, 1.0 / _GRID)) @ onto
-    blocks = kernel.reshape(_TERMS, -1, kernel.shape[1]).sum(axis=1)  # (terms, cells)
+    kernel = smoothing(_GRID, max(value, 1.0 / _GRID))
+    blocks = kernel.reshape(_TERMS, -1, _GRID).sum(axis=1) @ onto  # (terms, cells)
     linear = blocks[:, None, :] * weights
     flat = linear.reshape(_TERMS, -1)
     terms = flat @ sheet.table.counts.reshape(-1)
@@ -199,10 +199,16 @@ class SmoothCurve:
 
     @cached_property
     def _distance(self) -> tuple[Floats, Floats, Floats]:
-        """Rate minus score by cell, its derivative, and the weight of the cell."""
-        rate, slope = self.at(self.sheet.odds)
-        weight = self.sheet.counts.sum(axis=0)
-        return rate - self.sheet.score, slope, weight / max(float(weight.sum()), 1e-300)
+        """Rate minus score, its derivative, and the weight, of each cell that has one."""
+        rate, slope = self.at(self.sheet.odds[self._some])
+        weight = self.sheet.counts.sum(axis=0)[self._some]
+        return rate - self.sheet.score[self._some], slope, weight / max(float(weight.sum()), 1e-300)
+
+    @cached_property
+    def _some(self) -> Bools:
+        """Which cells hold records; of a fine table most do not."""
+        held = self.sheet.counts.sum(axis=0) > 0
+        return held if held.any() else np.ones_like(held)
 
     @cached_property
     def _calibrated(self) -> bool:
@@ -216,8 +222,9 @@ class SmoothCurve:
     @cached_property
     def _draws(self) -> Floats:
         """Absolute distances by cell for curves that are as plausible as the fitted one, shape (draws, cells)."""
-        features = spline_basis(self.sheet.odds, self.knots)
-        return np.abs(sigmoid((self.fit.weights + _normal(self.covariance)) @ features.T) - self.sheet.score)
+        features = spline_basis(self.sheet.odds[self._some], self.knots)
+        rates = sigmoid((self.fit.weights + _normal(self.covariance)) @ features.T)
+        return np.abs(rates - self.sheet.score[self._some])
 
     def _measured(self, value: float, draws: Floats) -> Measured:
         """A figure of absolute distances; draws around the fitted curve are too large by about as much as the fit."""

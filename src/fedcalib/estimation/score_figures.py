@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Final, final
 
 import numpy as np
@@ -218,11 +218,18 @@ class BinaryFigures:
         known = isfinite(found.value) and isfinite(width)
         if known and name in _BEYOND and (self.totals is None or name != table.NLL.name) and self.sheet.open_ends.any():
             return _OUTSIDE.format(odds=f"{np.exp(float(np.abs(self.sheet.odds).max())):,.0f}")
+        width *= self._doubt(name) if known else 1.0
         if known and width <= half:
             return ""
         if self.sheet.table.exact:
             return "" if known else _undefined(self.sheet)
         return self._needs(max(width / half, 1.2) if known else self._short())
+
+    def _doubt(self, name: str) -> float:
+        """By how much the interval may be too narrow because noise makes what it rests on look large."""
+        fit = self._line if name in _OF_LINE else self.curve and self.curve.fit if name in _OF_CURVE else None
+        label = self.sheet.doubt[:2].max() if name in _OF_LABELS else 1.0
+        return max(float(self.sheet.doubt[2]), float(label), 1.0 if fit is None else fit.doubt)
 
     def _short(self) -> float:
         """How many times more records would lift all totals above their noise."""
@@ -254,12 +261,28 @@ def _rate(part: float, whole: float) -> Measured:
     return Ratios(one * part / max(whole, 1e-300), one * whole, 0 * one, 0 * one).rate() if whole > 0 else UNKNOWN
 
 
+_OF_LINE: Final = frozenset({table.SLOPE.name, table.INTERCEPT.name})
+_OF_CURVE: Final = frozenset({table.ICI.name, table.E50.name, table.E90.name})
+_OF_LABELS: Final = frozenset(
+    {
+        *(table.AUC.name, table.AVERAGE_PRECISION.name, table.SCALED_BRIER.name, table.F1.name),
+        *(table.SENSITIVITY.name, table.SPECIFICITY.name, table.BALANCED_ACCURACY.name, table.YOUDEN.name),
+    }
+)
+
+
 def _difference(one: Measured, other: Measured, weight: float) -> Measured:
-    """A rate less a weight times another, from the two intervals: each end is as far off as both of theirs together."""
+    """A rate less a weight times another rate of the same records, from the two intervals."""
     value = one.value - weight * other.value
-    below = np.hypot(one.value - one.low, weight * (other.high - other.value))
-    above = np.hypot(one.high - one.value, weight * (other.value - other.low))
-    return Measured(value, value - float(below), min(value + float(above), 1.0))
+    both = one.value * other.value / max((1 - one.value) * (1 - other.value), 1e-300)
+    against = min(both, 1.0) ** 0.5  # a record in one is not in the other
+    below = _together(one.value - one.low, weight * (other.high - other.value), against)
+    above = _together(one.high - one.value, weight * (other.value - other.low), against)
+    return Measured(value, value - below, min(value + above, 1.0))
+
+
+def _together(one: float, other: float, correlation: float) -> float:
+    return sqrt(one**2 + other**2 + 2 * correlation * one * other)
 
 
 def _f1(hit: float, false: float, missed: float) -> Measured:

@@ -231,6 +231,15 @@ class ScoreSheet:
         totals = np.append(self.table.totals, self.records)
         return np.asarray(totals > np.maximum(DETECTION_Z * self.table.total_deviations, MIN_RECORDS))
 
+    @cached_property
+    def doubt(self) -> Floats:
+        """How much wider intervals would be if negatives, positives or records were two deviations fewer, shape (3,).
+
+        Whether a figure is stated must not hang on noise that makes a total look large.
+        """
+        totals = np.append(self.table.totals, self.records)
+        return np.array([_doubt(ratio) for ratio in self.table.total_deviations / np.maximum(totals, _TINY)])
+
     def stands_out(self, weights: Floats) -> bool:
         """Whether a weighted sum of the counts, (2, cells), stands out from its noise."""
         noise = max(float(self.table.variance(weights[None])[0]), 0.0)
@@ -400,6 +409,7 @@ class LogisticFit:
 
     weights: Floats  # (k,)
     influence: Floats  # (k, 2, cells)
+    doubt: float = 1.0  # see `ScoreSheet.doubt`
 
     def weight(self, index: int) -> Functional:
         return Functional(float(self.weights[index]), self.influence[index])
@@ -438,9 +448,16 @@ def _fitted(sheet: ScoreSheet, features: Floats, weights: Floats, rate: Floats) 
     own = features @ inverse * information  # features without what the others explain, (cells, k)
     squares = np.square(own).T * curvature
     noise = sheet.table.variance(np.stack([squares, squares], axis=1))
-    if (information <= _INFORMATION_Z * np.sqrt(np.maximum(noise, 0.0))).any():
+    ratio = float((np.sqrt(np.maximum(noise, 0.0)) / information).max())
+    if ratio >= 1 / _INFORMATION_Z:
         return None
-    return LogisticFit(weights, np.stack([inverse @ (-features.T * rate), inverse @ (features.T * (1 - rate))], 1))
+    influence = np.stack([inverse @ (-features.T * rate), inverse @ (features.T * (1 - rate))], 1)
+    return LogisticFit(weights, influence, _doubt(ratio))
+
+
+def _doubt(ratio: float) -> float:
+    """How much wider an interval would be if its divisor, of which noise is this part, were two deviations smaller."""
+    return 1 / max(1 - 2 * ratio, 1e-3)
 
 
 def solved(sheet: ScoreSheet, figure: Functional) -> Estimate:
