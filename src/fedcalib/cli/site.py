@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, final
@@ -38,14 +39,34 @@ class Engine(StrEnum):
 app = typer.Typer(help="Run a site, read its log, and preview jobs.", no_args_is_help=True)
 
 State = Annotated[Path, Option(help="Private folder of the site: its runs, its budget, its log.")]
+Data = Annotated[
+    str,
+    Option(
+        help="The site's own records: a file, folder or pattern (CSV, Parquet, NPZ, Excel), a DuckDB database, "
+        "'duckdb:' for a query on files, or postgresql://..."
+    ),
+]
+Query = Annotated[
+    str | None, Option(help="With a database: one SELECT, or a file that ends in .sql; run for reading only.")
+]
+Stream = Annotated[
+    bool | None,
+    Option(
+        "--stream/--no-stream",
+        help="Read records in batches for every answer, so that any number needs little memory; usual for databases.",
+        show_default=False,
+    ),
+]
 PolicyFile = Annotated[Path | None, Option(help="The site's policy.toml; without one the cautious default holds.")]
 
 
 @app.command()
 def start(
     *,
-    data: Annotated[Path, Option(help="The site's own records: CSV, Parquet or NPZ.")],
+    data: Data,
     keys: Annotated[Path, Option(help="The site's own folder of keys.")],
+    query: Query = None,
+    stream: Stream = None,
     policy: PolicyFile = None,
     state: State = Path("site-state"),
     server: Annotated[str, Option(help="Host and port of the server.")] = "127.0.0.1:8000",
@@ -66,14 +87,10 @@ def start(
 ) -> None:
     """Start a site that answers within its policy and writes everything down."""
     rules = Policy() if policy is None else Policy.read(policy)  # a wrong one is told now, not at the first query
-    for path in (data, keys / "identity.json", keys / "directory.json"):
-        if not path.exists():
-            raise InputError(f"Expected the file {path}, found none.")
     columns = {"label": label, "score": score, "logits": logits, "probs": probs, "unit": unit}
-    places = {"data-path": data, "policy": policy, "state": state}
-    keyed = {name: keys / f"{name}.json" for name in ("identity", "directory")}
-    node = {name: str(path.resolve()) for name, path in {**places, **keyed}.items() if path is not None}
-    node |= {name: column for name, column in columns.items() if column is not None}
+    streamed = None if stream is None else "yes" if stream else "no"
+    node = _places(data, query, {"policy": policy, "state": state}, keys)
+    node |= {name: word for name, word in {**columns, "stream": streamed}.items() if word is not None}
     check_keys(None if insecure else keys, insecure)
     link = _link(server, None if insecure else keys / "ca.crt")
     key = None if insecure else keys / "node"
@@ -82,8 +99,24 @@ def start(
             raise InputError("Expected --print and --trusted with --engine supernode, found them without.")
         _run_node(link, key, node, state)
         return
+    if stream or query is not None:
+        raise InputError("Expected --stream and --query with --engine node, found them with Flower's own node.")
     _check_data(node, rules)
     exec_command(deployment.supernode(link, port, node, key, state / "node", trusted=trusted), show)
+
+
+def _places(data: str, query: str | None, own: Mapping[str, Path | None], keys: Path) -> dict[str, str]:
+    """Where a site's records, files and keys are; what is a file has to be there."""
+    from fedcalib.data.databases import files_at
+
+    keyed = {name: keys / f"{name}.json" for name in ("identity", "directory")}
+    for path in (*files_at(data), *keyed.values()):
+        if not path.exists():
+            raise InputError(f"Expected the file {path}, found none.")
+    words = {"data-path": str(Path(data).resolve()) if files_at(data) else data}
+    if query is not None:
+        words["query"] = str(Path(query).resolve()) if query.endswith(".sql") else query
+    return words | {name: str(path.resolve()) for name, path in {**own, **keyed}.items() if path is not None}
 
 
 def _run_node(link: deployment.Link, key: Path | None, node: dict[str, str], state: Path) -> None:

@@ -21,12 +21,22 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib import files
-from fedcalib.data import Reading, expand
+from fedcalib.data.databases import files_at, is_database
 from fedcalib.deploy.commands import NO_TELEMETRY, Link
 from fedcalib.deploy.fleet import FleetConnection, NodeKey, pull_quickly
 from fedcalib.errors import UnavailableError
 from fedcalib.federation import Federation
-from fedcalib.remote.site import Site, logged_reason, open_site, policy_of, reading_of, refused_setup
+from fedcalib.remote.site import (
+    Site,
+    is_streamed,
+    logged_reason,
+    open_site,
+    policy_of,
+    reading_of,
+    refused_setup,
+    stream_of,
+)
+from fedcalib.remote.streaming import StreamedFederation
 
 LOG: Final = logging.getLogger("fedcalib.node")
 _POLLS: Final = (0.1, 1.0)  # seconds between two looks for messages: right after one, and once nothing comes
@@ -42,8 +52,9 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 class WatchedSite:
     """A site whose files are looked at before each message; what has changed is read again.
 
-    Records are read again only where their files changed. A run that began with other records is then refused by the
-    site itself. A file that cannot be read makes the site refuse everything, with the reason in its own log.
+    Records are read again only where their files changed; those of a database server, which shows no change, at the
+    beginning of each run and for each answer. A run that began with other records is then refused by the site itself. A
+    file that cannot be read makes the site refuse everything, with the reason in its own log.
     """
 
     places: Mapping[str, str]
@@ -65,6 +76,8 @@ class WatchedSite:
 
     def handle(self, action: str, text: str) -> str:
         """Answer a message."""
+        if action == "hello" and self._unwatched:
+            self._site = None
         try:
             site = self.open()
         except Exception as error:
@@ -72,26 +85,37 @@ class WatchedSite:
             return refused_setup(self.places, action, error)
         return site.handle(action, text)
 
-    def _read(self) -> Site:
-        found: list[Reading] = []
+    @property
+    def _unwatched(self) -> bool:
+        """Whether no file shows that records have changed."""
+        place = self.places.get("data-path", "")
+        return is_database(place) and not files_at(place)
 
-        def load() -> Federation:
-            found.append(reading_of(self.places))
-            return Federation.of([found[0].federation.records])
+    def _read(self) -> Site:
+        left_out: list[int] = []
+
+        def load() -> Federation | StreamedFederation:
+            if is_streamed(self.places):
+                streamed = stream_of(self.places)
+                left_out.extend(one.count for one in streamed.stream.found.rejected)
+                return streamed
+            reading = reading_of(self.places)
+            left_out.extend(one.count for one in reading.rejected)
+            return Federation.of([reading.federation.records])
 
         site = open_site(self.places, load, policy_of(self.places))
-        kept, left_out = len(site.federation.records), sum(one.count for one in found[0].rejected)
-        entry = {"records": kept, "left_out": left_out, "data": site.fingerprint[:16]}
+        kept = len(site.federation.records)
+        entry = {"records": kept, "left_out": sum(left_out), "data": site.fingerprint[:16]}
         with site.journal.locked():
             site.journal.note({"action": "open", "outcome": "opened", **entry})
-        LOG.info("Read %d records; %d rows were left out.", kept, left_out)
+        LOG.info("Read %d records; %d rows were left out.", kept, sum(left_out))
         return site
 
     def _paths(self, *names: str) -> list[Path]:
         return [Path(self.places[name]) for name in names if name in self.places]
 
     def _data(self) -> Sequence[Path]:
-        return expand([self.places["data-path"]]) if "data-path" in self.places else []
+        return files_at(self.places["data-path"]) if "data-path" in self.places else []
 
 
 def _stamp(paths: Sequence[Path]) -> Stamp:
