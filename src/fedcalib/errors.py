@@ -37,6 +37,7 @@ _EXTRAS: Final = {
     "onnxruntime": "onnx",
     "pandas": "pandas",
     "PIL": "datasets",
+    "prometheus_client": "metrics",
     "python_calamine": "excel",
     "sklearn": "sklearn",
     "threadpoolctl": "demo",

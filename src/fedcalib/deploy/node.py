@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,8 +25,10 @@ from fedcalib import files
 from fedcalib.data.databases import files_at, is_database
 from fedcalib.deploy.commands import NO_TELEMETRY, Link
 from fedcalib.deploy.fleet import FleetConnection, NodeKey, pull_quickly
+from fedcalib.deploy.monitor import NodeVitals
 from fedcalib.errors import UnavailableError
 from fedcalib.federation import Federation
+from fedcalib.remote.protocol import ACTIONS, is_refusal
 from fedcalib.remote.site import (
     Site,
     is_streamed,
@@ -139,12 +142,15 @@ class Node:
         Answers the messages.
     state
         The site's private folder.
+    vitals
+        What the node notes about itself.
     """
 
     link: Link
     key: Path | None
     site: WatchedSite
     state: Path
+    vitals: NodeVitals = field(default_factory=NodeVitals)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -162,8 +168,10 @@ class Node:
                     with FleetConnection.opened(self.link, key, self.state / "node-id") as connection:
                         LOG.info("Connected to %s.", self.link.address)
                         pauses = _back_off()
+                        self.vitals.reached()
                         self._answer(connection)
                 except UnavailableError as problem:
+                    self.vitals.connected = False
                     pause = next(pauses)
                     LOG.warning("%s Trying again in %.0f s.", problem, pause)
                     self.stopping.wait(pause)
@@ -174,13 +182,18 @@ class Node:
         pause, longest = _POLLS
         while not self.stopping.is_set():
             message = connection.pull()
+            self.vitals.reached()
             if message is None:
                 self.stopping.wait(pause)
                 pause = min(pause * _SLOWER, longest)
                 continue
             pause = _POLLS[0]
             LOG.info("Received '%s' of run %s.", message.action, message.run)
-            connection.reply(message, self.site.handle(message.action, message.text))
+            begun = time.monotonic()
+            reply = self.site.handle(message.action, message.text)
+            known = message.action if message.action in ACTIONS else "other"
+            self.vitals.answered(known, is_refusal(reply), time.monotonic() - begun)
+            connection.reply(message, reply)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
