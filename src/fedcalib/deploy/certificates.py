@@ -67,9 +67,7 @@ def rotate(folder: Path, site: str) -> Path:
     """Replace both keys of a site, and every site's list of identities; the old keys are gone."""
     directory = read_directory(folder / "directory.json")
     if site not in directory.keys:
-        raise InputError(
-            f"Expected a site of {folder}, found '{site}'; there are: {', '.join(sorted(directory.keys))}."
-        )
+        raise InputError(f"Expected a site of {folder}, found '{site}'; there are {', '.join(sorted(directory.keys))}.")
     _write_directory(folder, Directory({**directory.keys, site: _site_keys(folder, site)}))
     return folder / site
 
