@@ -166,6 +166,7 @@ def served(address: str, subject: Vitals, collect: Callable[[], Iterator[Any]]) 
     ProcessCollector(registry=registry)
     registry.register(_Collector(collect))
 
+    @final
     class Handler(BaseHTTPRequestHandler):
         """Two pages, and silence about requests."""
 
