@@ -11,10 +11,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # torch is optional: tests that need it are skipped where it is absent. TORCH= leaves it out, TORCH=torch takes any build.
 TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
 COMMA := ,
-EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
+EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,databases,metrics,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock reproduce e2e e2e-all e2e-flower fuzz soak clean
+.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock reproduce e2e e2e-all e2e-flower databases fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -95,6 +95,12 @@ e2e-flower: $(VENV)/.dev
 	set -e; for version in $(FLOWER); do folder=$(VENV)/flower-$$version; \
 	test -d $$folder || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $$folder flwr==$$version; \
 	echo "Flower $$version:"; PYTHONPATH=$$PWD/$$folder $(BIN)/python -m pytest -q -m e2e tests/e2e; done
+
+# Records in a real PostgreSQL, from Debian's package, which is installed where it is absent; run by a user without rights
+databases: $(VENV)/.dev
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || \
+	{ test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends postgresql || sudo apt-get install -y --no-install-recommends postgresql; }
+	$(BIN)/python -m pytest -q tests/data/test_databases.py tests/data/test_omop.py tests/remote/test_streaming.py
 
 # A million mutated messages for every reader and handler, 100,000 requests of a hostile server, 20,000 trials of an audit
 fuzz: $(VENV)/.dev

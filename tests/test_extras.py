@@ -18,6 +18,11 @@ IMPORTS = {
     "sklearn": ("from fedcalib.sklearn import FederatedCalibratedClassifier", "sklearn"),
     "cryptography": ("import fedcalib as fc; fc.Flower", "flower"),
     "dp_accounting": ("from fedcalib.audit.evidence import _composed; _composed(1.0, 0.5, 1)", "audit"),
+    "duckdb": ("import fedcalib as fc; fc.data.open_query('duckdb:', 'SELECT 1').names", "databases"),
+    "adbc_driver_postgresql": (
+        "import fedcalib as fc; fc.data.open_query('postgresql:///x', 'SELECT 1').names",
+        "databases",
+    ),
     "python_calamine": ("import fedcalib as fc; open('a.xlsx', 'w').write('x'); fc.read('a.xlsx')", "excel"),
 }
 

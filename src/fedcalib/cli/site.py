@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
-import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, final
 
@@ -13,6 +14,7 @@ import typer
 from typer import Argument, Option
 
 from fedcalib.cli import options
+from fedcalib.cli import voice as exits
 from fedcalib.cli.voice import Voice
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.commands import check_keys, exec_command
@@ -38,17 +40,40 @@ class Engine(StrEnum):
 app = typer.Typer(help="Run a site, read its log, and preview jobs.", no_args_is_help=True)
 
 State = Annotated[Path, Option(help="Private folder of the site: its runs, its budget, its log.")]
+Data = Annotated[
+    str,
+    Option(
+        help="The site's own records: a file, folder or pattern (CSV, Parquet, NPZ, Excel), a DuckDB database, "
+        "'duckdb:' for a query on files, or postgresql://..."
+    ),
+]
+Query = Annotated[
+    str | None, Option(help="With a database: one SELECT, or a file that ends in .sql; run for reading only.")
+]
+Stream = Annotated[
+    bool | None,
+    Option(
+        "--stream/--no-stream",
+        help="Read records in batches for every answer, so that any number needs little memory; usual for databases.",
+        show_default=False,
+    ),
+]
+Server = Annotated[str, Option(help="Host and port of the server.")]
+Label = Annotated[str | None, Option(help="Column of the true classes.")]
+Insecure = Annotated[bool, Option("--insecure", help="No TLS and no node authentication.")]
 PolicyFile = Annotated[Path | None, Option(help="The site's policy.toml; without one the cautious default holds.")]
 
 
 @app.command()
 def start(
     *,
-    data: Annotated[Path, Option(help="The site's own records: CSV, Parquet or NPZ.")],
+    data: Data,
     keys: Annotated[Path, Option(help="The site's own folder of keys.")],
+    query: Query = None,
+    stream: Stream = None,
     policy: PolicyFile = None,
     state: State = Path("site-state"),
-    server: Annotated[str, Option(help="Host and port of the server.")] = "127.0.0.1:8000",
+    server: Server = "127.0.0.1:8000",
     engine: Annotated[
         Engine, Option(help="node: one process that runs no app of the server; supernode: Flower's own node.")
     ] = Engine.NODE,
@@ -56,44 +81,73 @@ def start(
     trusted: Annotated[
         Path | None, Option(help="With --engine supernode: Flower's list of publishers whose signed apps are run.")
     ] = None,
-    label: Annotated[str | None, Option(help="Column of the true classes.")] = None,
+    label: Label = None,
     score: options.Score = None,
     logits: options.Logits = None,
     probs: options.Probs = None,
     unit: options.Unit = None,
-    insecure: Annotated[bool, Option("--insecure", help="No TLS and no node authentication.")] = False,
+    insecure: Insecure = False,
+    monitor: Annotated[
+        str | None, Option(help="Address for /health and /metrics, such as 127.0.0.1:9100; needs the extra metrics.")
+    ] = None,
+    json_logs: Annotated[bool, Option("--json-logs", help="Log one JSON object per line.")] = False,
     show: Annotated[bool, Option("--print", help="With --engine supernode: print its command and stop.")] = False,
 ) -> None:
     """Start a site that answers within its policy and writes everything down."""
     rules = Policy() if policy is None else Policy.read(policy)  # a wrong one is told now, not at the first query
-    for path in (data, keys / "identity.json", keys / "directory.json"):
-        if not path.exists():
-            raise InputError(f"Expected the file {path}, found none.")
     columns = {"label": label, "score": score, "logits": logits, "probs": probs, "unit": unit}
-    places = {"data-path": data, "policy": policy, "state": state}
-    keyed = {name: keys / f"{name}.json" for name in ("identity", "directory")}
-    node = {name: str(path.resolve()) for name, path in {**places, **keyed}.items() if path is not None}
-    node |= {name: column for name, column in columns.items() if column is not None}
+    node = _places(data, query, {"policy": policy, "state": state}, keys)
+    node |= _stated({**columns, "stream": _yes(stream)})
     check_keys(None if insecure else keys, insecure)
     link = _link(server, None if insecure else keys / "ca.crt")
     key = None if insecure else keys / "node"
     if engine is Engine.NODE:
         if show or trusted is not None:
             raise InputError("Expected --print and --trusted with --engine supernode, found them without.")
-        _run_node(link, key, node, state)
+        _run_node(link, key, node, monitor, json_logs)
         return
+    if stream or query is not None:
+        raise InputError("Expected --stream and --query with --engine node, found them with Flower's own node.")
     _check_data(node, rules)
     exec_command(deployment.supernode(link, port, node, key, state / "node", trusted=trusted), show)
 
 
-def _run_node(link: deployment.Link, key: Path | None, node: dict[str, str], state: Path) -> None:
+def _yes(stated: bool | None) -> str | None:
+    return None if stated is None else "yes" if stated else "no"
+
+
+def _stated(words: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: word for name, word in words.items() if word is not None}
+
+
+def _places(data: str, query: str | None, own: Mapping[str, Path | None], keys: Path) -> dict[str, str]:
+    """Where a site's records, files and keys are; what is a file has to be there."""
+    from fedcalib.data.databases import files_at
+
+    keyed = {name: keys / f"{name}.json" for name in ("identity", "directory")}
+    for path in (*files_at(data), *keyed.values()):
+        if not path.exists():
+            raise InputError(f"Expected the file {path}, found none.")
+    words = {"data-path": str(Path(data).resolve()) if files_at(data) else data}
+    if query is not None:
+        words["query"] = str(Path(query).resolve()) if query.endswith(".sql") else query
+    return words | {name: str(path.resolve()) for name, path in {**own, **keyed}.items() if path is not None}
+
+
+def _run_node(
+    link: deployment.Link, key: Path | None, node: dict[str, str], monitor: str | None, json_logs: bool
+) -> None:
     """Run the node in this process, with a line per event on stderr."""
+    from fedcalib.deploy.checks import node_facts
+    from fedcalib.deploy.monitor import NodeVitals, node_metrics, served, write_logs
     from fedcalib.deploy.node import Node, WatchedSite  # needs Flower, which is an extra
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("fedcalib").setLevel(logging.INFO)
+    write_logs(json_logs)
     deployment.require_flower()
-    Node(link, key, WatchedSite(node), state).run()
+    vitals = NodeVitals()
+    facts = partial(node_facts, node, link)
+    with nullcontext() if monitor is None else served(monitor, vitals, node_metrics(vitals, facts)):
+        Node(link, key, WatchedSite(node), Path(node["state"]), vitals).run()
 
 
 def _check_data(node: dict[str, str], rules: Policy) -> None:
@@ -101,6 +155,38 @@ def _check_data(node: dict[str, str], rules: Policy) -> None:
     from fedcalib.remote.site import check_room, records_of  # needs cryptography, which is an extra
 
     check_room(records_of(node), rules)
+
+
+@app.command()
+def check(
+    *,
+    data: Data,
+    keys: Annotated[Path, Option(help="The site's own folder of keys.")],
+    query: Query = None,
+    stream: Stream = None,
+    policy: PolicyFile = None,
+    state: State = Path("site-state"),
+    server: Server = "127.0.0.1:8000",
+    label: Label = None,
+    score: options.Score = None,
+    logits: options.Logits = None,
+    probs: options.Probs = None,
+    unit: options.Unit = None,
+    insecure: Insecure = False,
+    format_: options.Shape = options.Format.TEXT,
+) -> None:
+    """Check everything that `site start` needs: policy, keys, records, state, budget, server, clock; ask nothing."""
+    from fedcalib.deploy.checks import check_site
+
+    words = {"label": label, "score": score, "logits": logits, "probs": probs, "unit": unit}
+    node = _places(data, query, {"policy": policy, "state": state}, keys) | _stated({**words, "stream": _yes(stream)})
+    found = check_site(node, keys, _link(server, None if insecure else keys / "ca.crt"))
+    rows = tuple((one.name, "fine" if one.fine else "NOT FINE", one.what) for one in found)
+    document = [{"name": one.name, "fine": one.fine, "what": one.what} for one in found]
+    voice = Voice(format_ is options.Format.JSON)
+    voice.result({"checks": document}, [TextTable("This site", ("", "", "what"), rows)])
+    if not all(one.fine for one in found):
+        raise typer.Exit(exits.REFUSED)
 
 
 @app.command()

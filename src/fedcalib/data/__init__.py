@@ -7,8 +7,9 @@ file. `fedcalib.data.partition` deals one data set out to simulated clients.
 from __future__ import annotations
 
 from fedcalib.data.columns import ColumnLayout, Columns
+from fedcalib.data.databases import open_query
 from fedcalib.data.reading import Reading, ReadingNote, RejectedRecords, from_frame, read, read_checked
 from fedcalib.data.tables import Table, expand, open_table
 
 __all__ = ["ColumnLayout", "Columns", "Reading", "ReadingNote", "RejectedRecords", "Table"]
-__all__ += ["expand", "from_frame", "open_table", "read", "read_checked"]
+__all__ += ["expand", "from_frame", "open_query", "open_table", "read", "read_checked"]

@@ -258,7 +258,7 @@ def read_tables(
     private: bool = False,
 ) -> Reading:
     """Read tables that `frames.tables_of` has found, as `read_checked` does."""
-    layouts = _matching(tables, columns)
+    layouts = match_layouts(tables, columns)
     collected = _Collected.of(columns.sites)
     rejected = []
     for (table, stem), layout in zip(tables, layouts, strict=True):
@@ -299,7 +299,7 @@ def _check_missing(rejected: Rejected, most: float, private: bool) -> None:
         )
 
 
-def _matching(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[ColumnLayout]:
+def match_layouts(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[ColumnLayout]:
     """Find the columns of every file before any is read, and refuse files that do not fit together."""
     first, file = columns.layout(tables[0][0].names, tables[0][0].file), tables[0][0].file
     if first.class_names:  # other files may have the same columns in another order
@@ -470,6 +470,16 @@ def _read_table(
         if watch is not None:
             watch(collected.rows)
     return rows, kept, first
+
+
+def batch_records(batch: Batch, layout: ColumnLayout, others: dict[str, str]) -> tuple[Records, Bools]:
+    """The records of one batch that all belong to one site, and which rows were good.
+
+    `others` keeps the labels besides the positive one from batch to batch.
+    """
+    collected = _Collected(sites={"": 0}, others=others)
+    good = _add(batch, layout, "", collected)
+    return collected.federation(layout).records, good
 
 
 def _check_some(table: Table, rows: int, kept: int, first: str) -> None:

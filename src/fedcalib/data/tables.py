@@ -21,6 +21,11 @@ from fedcalib.errors import InputError, needs
 BATCH = 1 << 16  # rows at a time
 _BLOCK = 1 << 23  # bytes of text at a time
 _KINDS = ".csv, .csv.gz, .tsv, .parquet, .npz or .xlsx"
+_TEXT = (".csv", ".csv.gz", ".txt", ".txt.gz")
+_TABBED = (".tsv", ".tsv.gz")
+_PARQUET = (".parquet", ".pq")
+_SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+_ENDINGS = (*_TEXT, *_TABBED, *_PARQUET, ".npz", *_SHEETS)
 
 
 class Table(ABC):
@@ -49,6 +54,10 @@ class Table(ABC):
     @abstractmethod
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         """Read some of the columns, batch by batch."""
+
+    def ordered(self, column: str) -> Table:
+        """The same table with rows in the order of a column where it can be had; otherwise as it is."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -147,13 +156,13 @@ class ParquetTable(FileTable):
     def names(self) -> tuple[str, ...]:
         from pyarrow.parquet import ParquetFile
 
-        with _explained(self.path, "Parquet"), ParquetFile(self.path) as opened:
+        with _explained(self.path, "Parquet"), ParquetFile(self.path, pre_buffer=False) as opened:
             return tuple(opened.schema_arrow.names)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         from pyarrow.parquet import ParquetFile
 
-        with _explained(self.path, "Parquet"), ParquetFile(self.path) as opened:
+        with _explained(self.path, "Parquet"), ParquetFile(self.path, pre_buffer=False) as opened:
             for batch in opened.iter_batches(BATCH, columns=list(columns)):
                 yield {name: batch.column(name) for name in columns}
 
@@ -277,6 +286,16 @@ def expand(paths: str | Path | Iterable[str | Path]) -> tuple[Path, ...]:
     return tuple(files)
 
 
+def files_in(path: Path) -> tuple[Path, ...]:
+    """The files of records in a folder, in alphabetical order; anything else as it is."""
+    if not path.is_dir():
+        return (path,)
+    found = tuple(sorted(one for one in path.iterdir() if one.is_file() and one.name.lower().endswith(_ENDINGS)))
+    if not found:
+        raise InputError(f"Expected files that end in {_KINDS} in the folder {path}, found none.")
+    return found
+
+
 def open_table(path: Path) -> Table:
     r"""Open a file as a table; the end of its name decides how it is read.
 
@@ -321,15 +340,15 @@ def open_table(path: Path) -> Table:
 
 def _by_suffix(path: Path) -> Table:
     name = path.name.lower()
-    if name.endswith((".csv", ".csv.gz", ".txt", ".txt.gz")):
+    if name.endswith(_TEXT):
         return CsvTable(path, ",")
-    if name.endswith((".tsv", ".tsv.gz")):
+    if name.endswith(_TABBED):
         return CsvTable(path, "\t")
-    if name.endswith((".parquet", ".pq")):
+    if name.endswith(_PARQUET):
         return ParquetTable(path)
     if name.endswith(".npz"):
         return NpzTable(path)
-    if name.endswith((".xlsx", ".xlsm", ".xls", ".ods")):
+    if name.endswith(_SHEETS):
         return ExcelTable(path)
     raise InputError(f"Expected a file that ends in {_KINDS}, found {path}; convert it first.")
 

@@ -75,15 +75,26 @@ class Control:
             return bool(client.StopRun(StopRunRequest(run_id=number)).success)
 
     def admit(self, site: str, public: Path) -> bool:
-        """Let a site in by its public node key; False where it was let in before."""
+        """Let a site in by its public node key, and no longer by one that it had; False where it was let in before."""
         from flwr.proto.control_pb2 import RegisterNodeRequest
 
         key = _public_key(public)
         if key in {node.public_key for node in self._nodes()}:
             return False
+        self.revoke(site)
         with self._client() as client:
             client.RegisterNode(RegisterNodeRequest(public_key=key, name=site))
         return True
+
+    def revoke(self, site: str) -> int:
+        """Shut a site out: its nodes are no longer known; returns how many there were."""
+        from flwr.proto.control_pb2 import UnregisterNodeRequest
+
+        numbers = [node.node_id for node in self._nodes() if node.name == site]
+        for number in numbers:
+            with self._client() as client:
+                client.UnregisterNode(UnregisterNodeRequest(node_id=number))
+        return len(numbers)
 
     def names(self) -> dict[str, str]:
         """The names of the sites that were admitted, by the numbers of their nodes."""

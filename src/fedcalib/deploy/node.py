@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,12 +22,24 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib import files
-from fedcalib.data import Reading, expand
+from fedcalib.data.databases import files_at, is_database
 from fedcalib.deploy.commands import NO_TELEMETRY, Link
 from fedcalib.deploy.fleet import FleetConnection, NodeKey, pull_quickly
+from fedcalib.deploy.monitor import NodeVitals
 from fedcalib.errors import UnavailableError
 from fedcalib.federation import Federation
-from fedcalib.remote.site import Site, logged_reason, open_site, policy_of, reading_of, refused_setup
+from fedcalib.remote.protocol import ACTIONS, is_refusal
+from fedcalib.remote.site import (
+    Site,
+    is_streamed,
+    logged_reason,
+    open_site,
+    policy_of,
+    reading_of,
+    refused_setup,
+    stream_of,
+)
+from fedcalib.remote.streaming import StreamedFederation
 
 LOG: Final = logging.getLogger("fedcalib.node")
 _POLLS: Final = (0.1, 1.0)  # seconds between two looks for messages: right after one, and once nothing comes
@@ -42,8 +55,9 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 class WatchedSite:
     """A site whose files are looked at before each message; what has changed is read again.
 
-    Records are read again only where their files changed. A run that began with other records is then refused by the
-    site itself. A file that cannot be read makes the site refuse everything, with the reason in its own log.
+    Records are read again only where their files changed; those of a database server, which shows no change, at the
+    beginning of each run and for each answer. A run that began with other records is then refused by the site itself. A
+    file that cannot be read makes the site refuse everything, with the reason in its own log.
     """
 
     places: Mapping[str, str]
@@ -65,6 +79,8 @@ class WatchedSite:
 
     def handle(self, action: str, text: str) -> str:
         """Answer a message."""
+        if action == "hello" and self._unwatched:
+            self._site = None
         try:
             site = self.open()
         except Exception as error:
@@ -72,26 +88,37 @@ class WatchedSite:
             return refused_setup(self.places, action, error)
         return site.handle(action, text)
 
-    def _read(self) -> Site:
-        found: list[Reading] = []
+    @property
+    def _unwatched(self) -> bool:
+        """Whether no file shows that records have changed."""
+        place = self.places.get("data-path", "")
+        return is_database(place) and not files_at(place)
 
-        def load() -> Federation:
-            found.append(reading_of(self.places))
-            return Federation.of([found[0].federation.records])
+    def _read(self) -> Site:
+        left_out: list[int] = []
+
+        def load() -> Federation | StreamedFederation:
+            if is_streamed(self.places):
+                streamed = stream_of(self.places)
+                left_out.extend(one.count for one in streamed.stream.found.rejected)
+                return streamed
+            reading = reading_of(self.places)
+            left_out.extend(one.count for one in reading.rejected)
+            return Federation.of([reading.federation.records])
 
         site = open_site(self.places, load, policy_of(self.places))
-        kept, left_out = len(site.federation.records), sum(one.count for one in found[0].rejected)
-        entry = {"records": kept, "left_out": left_out, "data": site.fingerprint[:16]}
+        kept = len(site.federation.records)
+        entry = {"records": kept, "left_out": sum(left_out), "data": site.fingerprint[:16]}
         with site.journal.locked():
             site.journal.note({"action": "open", "outcome": "opened", **entry})
-        LOG.info("Read %d records; %d rows were left out.", kept, left_out)
+        LOG.info("Read %d records; %d rows were left out.", kept, sum(left_out))
         return site
 
     def _paths(self, *names: str) -> list[Path]:
         return [Path(self.places[name]) for name in names if name in self.places]
 
     def _data(self) -> Sequence[Path]:
-        return expand([self.places["data-path"]]) if "data-path" in self.places else []
+        return files_at(self.places["data-path"]) if "data-path" in self.places else []
 
 
 def _stamp(paths: Sequence[Path]) -> Stamp:
@@ -115,12 +142,15 @@ class Node:
         Answers the messages.
     state
         The site's private folder.
+    vitals
+        What the node notes about itself.
     """
 
     link: Link
     key: Path | None
     site: WatchedSite
     state: Path
+    vitals: NodeVitals = field(default_factory=NodeVitals)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -138,8 +168,10 @@ class Node:
                     with FleetConnection.opened(self.link, key, self.state / "node-id") as connection:
                         LOG.info("Connected to %s.", self.link.address)
                         pauses = _back_off()
+                        self.vitals.reached()
                         self._answer(connection)
                 except UnavailableError as problem:
+                    self.vitals.connected = False
                     pause = next(pauses)
                     LOG.warning("%s Trying again in %.0f s.", problem, pause)
                     self.stopping.wait(pause)
@@ -150,13 +182,18 @@ class Node:
         pause, longest = _POLLS
         while not self.stopping.is_set():
             message = connection.pull()
+            self.vitals.reached()
             if message is None:
                 self.stopping.wait(pause)
                 pause = min(pause * _SLOWER, longest)
                 continue
             pause = _POLLS[0]
             LOG.info("Received '%s' of run %s.", message.action, message.run)
-            connection.reply(message, self.site.handle(message.action, message.text))
+            begun = time.monotonic()
+            reply = self.site.handle(message.action, message.text)
+            known = message.action if message.action in ACTIONS else "other"
+            self.vitals.answered(known, is_refusal(reply), time.monotonic() - begun)
+            connection.reply(message, reply)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

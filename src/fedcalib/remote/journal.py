@@ -315,6 +315,12 @@ class DiskJournal(Journal):
             spent = sum(entry.epsilon_micro for entry in debits if entry.at >= _a_year_ago())
             _check_left(spent, wanted, most)
 
+    def spent_in_a_year(self) -> Decimal:
+        """The epsilon of all runs of the last 365 days."""
+        known = self.ledger.entries() if Path(self.ledger.path).exists() else ()
+        recent = (entry for entry in known if entry.kind == "debit" and entry.at >= _a_year_ago())
+        return Decimal(sum(entry.epsilon_micro for entry in recent)).scaleb(-6)
+
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
         """Debit the one account of this site's records; see `ACCOUNT`."""
         spending = replace(spending, epsilon=max(spending.epsilon or 0.0, MIN_DEBIT))

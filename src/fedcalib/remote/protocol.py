@@ -275,3 +275,8 @@ def read_reply(text: str, kind: type[T]) -> T | Refused:
     if not isinstance(message, kind | Refused):
         raise WireError(f"Expected a reply of the kind {kind.__name__}, found {type(message).__name__}.")
     return message
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a reply of this site is a refusal."""
+    return isinstance(_decoded(text), Refused)

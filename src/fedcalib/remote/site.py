@@ -19,13 +19,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 
 from fedcalib import __version__, files, wire
 from fedcalib.accounting.spending import Spending
-from fedcalib.data import Columns, Reading, read_checked
+from fedcalib.data import Columns, Reading, Table
+from fedcalib.data.databases import is_database, tables_at
+from fedcalib.data.reading import read_tables
+from fedcalib.data.streaming import RecordStream
 from fedcalib.errors import FedcalibError, InputError, LedgerError, PolicyError, RefusedError, WireError
 from fedcalib.federation import Federation
 from fedcalib.loop import Outline
@@ -48,6 +51,7 @@ from fedcalib.remote.protocol import (
     read,
     write,
 )
+from fedcalib.remote.streaming import StreamedFederation
 from fedcalib.secagg import Client, Directory, MinimumTerms, SetupPlan, SigningIdentity
 from fedcalib.secagg.crypto import ProtocolError
 from fedcalib.secagg.messages import MaskRequest, RosterView, Survivors, UnmaskRequest
@@ -62,7 +66,7 @@ class Site:
 
     identity: SigningIdentity
     directory: Directory
-    federation: Federation
+    federation: Federation | StreamedFederation
     policy: Policy
     journal: Journal
 
@@ -140,11 +144,13 @@ class Site:
         for part in (query, query.sufficient):
             if part.total(self._empty, Secure()).shape != (part.size,):
                 raise Refusal("query", f"Expected {type(part).__name__} to fit these records, found another size.")
+        if isinstance(self.federation, StreamedFederation):
+            self.federation.rehearse(mechanism, query, Secure())
 
     @cached_property
     def _empty(self) -> Federation:
         """This site without any of its records: the same columns and clients."""
-        return self.federation.where(slice(0, 0))
+        return self.federation.without_records()
 
     def _run_state(self, outline: Outline) -> RunState:
         """The saved state of a run that was agreed before, or a new one."""
@@ -218,10 +224,14 @@ class Site:
             self.journal.pin_roster(self.fingerprint, _roster(client, message), self.policy.fewest_clients)
         return signed
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """A hash of this site's records, by which rosters are pinned and a change in the middle of a run is noticed."""
-        records = self.federation.records
+        return self.federation.fingerprint if isinstance(self.federation, StreamedFederation) else self._hash
+
+    @cached_property
+    def _hash(self) -> str:
+        records = cast(Federation, self.federation).records
         columns = (records.given, records.labels, *(records.extra[name] for name in sorted(records.extra)))
         digest = sha256()
         for column in columns:
@@ -253,6 +263,7 @@ class Site:
         members = self._members(question.members)
         self._debit(state, question)
         share = Share(question.run, question.step, self._share(state, question, members, entry))
+        self._check_data(state)  # records that are read in batches may have changed since
         self.journal.save(question.run, state.after(question.step, 0, fingerprint, write(share)).to_json())
         return share
 
@@ -266,6 +277,7 @@ class Site:
         members = self._members(question.members)
         self._debit(state, question)
         words = self._share(state, question, members, entry).astype(np.uint64, copy=False)
+        self._check_data(state)
         try:
             masked = client.mask(request, words)
         except PolicyError as error:  # an exact sum that was confirmed before
@@ -291,7 +303,9 @@ class Site:
             number, more = state.cost(spending).repeat(state.attempt_counts(), question.step)
             self.journal.debit(question.run, more, number, self.policy.epsilon_a_year)
 
-    def _share(self, state: RunState, question: Question, members: Federation, entry: dict[str, Any]) -> Array:
+    def _share(
+        self, state: RunState, question: Question, members: Federation | StreamedFederation, entry: dict[str, Any]
+    ) -> Array:
         """This site's share, with noise that the server cannot influence; where it fails, that of an empty site."""
         mechanism, query = state.outline.mechanisms[question.step], question.query
         try:
@@ -300,9 +314,9 @@ class Site:
             if event_of(query, mechanism, state.outline.cohort) is None:
                 raise
             entry.update(empty=True, reason=logged_reason(error))
-            return _gathered(mechanism, query, members.where(slice(0, 0)))
+            return _gathered(mechanism, query, members.without_records())
 
-    def _members(self, members: tuple[int, ...]) -> Federation:
+    def _members(self, members: tuple[int, ...]) -> Federation | StreamedFederation:
         if not members:
             return self.federation
         if not all(isinstance(one, int) and 0 <= one < len(self.federation) for one in members):
@@ -310,9 +324,12 @@ class Site:
         return self.federation.subset(np.array(members))
 
 
-def _gathered(mechanism: Mechanism, query: Query, federation: Federation) -> Array:
+def _gathered(mechanism: Mechanism, query: Query, federation: Federation | StreamedFederation) -> Array:
     with fitting():
-        share = mechanism.gather(query, federation, Secure())
+        if isinstance(federation, StreamedFederation):
+            share = federation.gather(mechanism, query, Secure())
+        else:
+            share = mechanism.gather(query, federation, Secure())
         if share.shape != (mechanism.width(query),):
             raise Refusal("query", f"Expected {mechanism.width(query)} numbers in a share, found {share.shape}.")
         return share
@@ -372,7 +389,7 @@ def logged_reason(error: Exception) -> str:
 _COLUMNS = ("score", "logits", "probs", "label", "unit", "positive", "classes")
 
 
-def open_site(places: Mapping[str, Any], load: Callable[[], Federation], policy: Policy) -> Site:
+def open_site(places: Mapping[str, Any], load: Callable[[], Federation | StreamedFederation], policy: Policy) -> Site:
     """The site whose files are at the paths `identity`, `directory` and `state` of a configuration.
 
     Records are loaded and checked first: a site that cannot read them, or holds more than its policy says, does not
@@ -405,7 +422,7 @@ def refused_setup(places: Mapping[str, Any], action: str, error: Exception) -> s
     return write(Refused("setup"))
 
 
-def check_room(federation: Federation, policy: Policy) -> None:
+def check_room(federation: Federation | StreamedFederation, policy: Policy) -> None:
     """Refuse more records than the policy allows for; it says so to the operator alone, when the site starts."""
     if len(federation.records) > policy.most_records:
         raise InputError(
@@ -420,15 +437,38 @@ def records_of(config: Mapping[str, Any]) -> Federation:
 
 
 def reading_of(config: Mapping[str, Any]) -> Reading:
-    """The records in the file `data-path`, and what was left out; one class, or no record at all, is accepted.
+    """The records at `data-path`, and what was left out; one class, or no record at all, is accepted.
 
     Of the records of a unit one is kept, chosen by the secret in the folder `state`. A unit that has records at several
     sites counts at each of them: its epsilon is the sum over those sites.
     """
+    return read_tables(_tables(config), _columns(config), seed=_secret(config), private=True)
+
+
+def stream_of(config: Mapping[str, Any]) -> StreamedFederation:
+    """The same records, read batch by batch; one pass has read and checked them."""
+    stream = RecordStream(_tables(config), _columns(config), _secret(config))
+    stream.read_once()
+    return StreamedFederation(stream)
+
+
+def is_streamed(config: Mapping[str, Any]) -> bool:
+    """Whether records are read in batches: where `stream` says so, and otherwise where they are in a database."""
+    stated = config.get("stream")
+    return is_database(_given(config, "data-path")) if stated is None else stated == "yes"
+
+
+def _tables(config: Mapping[str, Any]) -> tuple[tuple[Table, str], ...]:
+    return tables_at(_given(config, "data-path"), config.get("query"))
+
+
+def _columns(config: Mapping[str, Any]) -> Columns:
     stated: dict[str, Any] = {name: str(config[name]) for name in _COLUMNS if name in config}
-    columns = Columns(**stated, one_site=True, max_missing=1.0)
-    secret = DiskJournal(Path(_given(config, "state"))).secret()
-    return read_checked([Path(_given(config, "data-path"))], columns, seed=secret, private=True)
+    return Columns(**stated, one_site=True, max_missing=1.0)
+
+
+def _secret(config: Mapping[str, Any]) -> bytes:
+    return DiskJournal(Path(_given(config, "state"))).secret()
 
 
 def policy_of(config: Mapping[str, Any]) -> Policy:
