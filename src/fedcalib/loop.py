@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Debits, Payments, RunCost, Spending
-from fedcalib.cohort import SECRET_BYTES, Cohort, Everyone, Participation
+from fedcalib.cohort import SECRET_BYTES, Cohort, Participation
 from fedcalib.errors import BudgetError, InputError
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy import Mechanism, Privacy
@@ -241,81 +241,6 @@ def _block(name: str, block: Block) -> dict[str, Any]:
     }
 
 
-def run(
-    method: Method[T],
-    runtime: Runtime,
-    privacy: Privacy,
-    *,
-    participation: Participation | None = None,
-    randomness: Randomness | None = None,
-    transcript: Path | str | None = None,
-    ledger: Debits | None = None,
-    account: str = "default",
-    watch: Callable[[Progress], None] | None = None,
-) -> Result[T]:
-    """Run a method on a runtime under a privacy model and return its artifact with what it spent.
-
-    With a transcript file, a run that was cut short continues where it stopped: answered queries are recalled from the
-    file and no client answers twice. The file is locked until the run ends; another run on it is refused.
-
-    With a ledger, each query is claimed there before it is sent, so a copy of the transcript, or a backup that is put
-    back, has to pay for what it sends again. With a transcript alone, nobody can notice a copy: each copy that is
-    resumed releases anew, and the epsilon of the result counts only what its own transcript knows. Use a ledger where
-    the files of a run are copied or backed up.
-
-    Parameters
-    ----------
-    method
-        What to compute.
-    runtime
-        Where the clients are.
-    privacy
-        How terms leave a client and how totals are read, with the whole budget.
-    participation
-        Which clients take part in which step; every client in every step by default.
-    randomness
-        `Secure()` by default; `Simulated(seed)` repeats its noise, and the result is marked as a simulation.
-    transcript
-        A file to record the run in and to resume it from; None keeps the record in memory.
-    ledger
-        Where to debit what the run spends, before anything is released.
-    account
-        The account of the ledger that is debited.
-    watch
-        Called before each step with the `Progress` so far.
-
-    Returns
-    -------
-    Result
-        The artifact, the privacy record, the plan, the cohort and the transcript.
-
-    Raises
-    ------
-    RefusedError
-        If the privacy model cannot serve a query of the method.
-    TooFewClients
-        If fewer clients or records take part than a sum needs.
-    TranscriptError
-        If the transcript belongs to another run, is damaged or is in use.
-    BudgetError
-        If the ledger has too little left.
-
-    Examples
-    --------
-    >>> import fedcalib as fc
-    >>> federation = fc.Federation.simulated(classes=3, clients=10)
-    >>> result = fc.run(fc.FedBin(bins=10), fc.InProcess(federation), fc.DistributedDP(epsilon=1.0))
-    >>> result.artifact(federation.records.probs).shape
-    (2000, 3)
-    >>> result.privacy.epsilon, result.privacy.unit
-    (1.0, 'record')
-    """
-    agreed = Agreement.of(method, privacy, participation or Everyone(), runtime.schema)
-    return conduct(
-        agreed, runtime, randomness=randomness, transcript=transcript, ledger=ledger, account=account, watch=watch
-    )
-
-
 def conduct(
     agreed: Agreement[T],
     runtime: Runtime,
@@ -326,7 +251,7 @@ def conduct(
     account: str = "default",
     watch: Callable[[Progress], None] | None = None,
 ) -> Result[T]:
-    """Carry out an agreement; see `run` for the arguments."""
+    """Carry out an agreement; see `fedcalib.run` for the arguments."""
     with Transcript.open(transcript) as log:
         source = randomness or Secure()
         return _conduct(agreed, runtime, log, source, ledger=ledger, account=account, watch=watch)

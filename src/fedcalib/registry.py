@@ -346,7 +346,7 @@ ROWS: Final = (
     Registered("audit_run", ".audit.runs", "function", "fc.audit", wire=False),
     Registered("load", ".artifacts.saving", "function", "fc", wire=False),
     Registered("read", ".data", "function", "fc", wire=False),
-    Registered("run", ".loop", "function", "fc", wire=False),
+    Registered("run", ".runtimes", "function", "fc", wire=False),
     Registered("suited_tree", ".planning", "function", "fc.planning", wire=False),
     # public modules
     *(Registered(name, f".{name}", "module", "fc", wire=False) for name in MODULES.split()),

@@ -18,7 +18,7 @@ from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.cohort import Disjoint, Everyone, Participation
 from fedcalib.errors import BudgetError, FedcalibError, InputError, RefusedError
 from fedcalib.federation import Federation
-from fedcalib.loop import Outline, Result, Runtime, Step, Total, run
+from fedcalib.loop import Outline, Result, Runtime, Step, Total
 from fedcalib.method import Method, drive
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.methods.paired_evaluation import PairedMetrics, is_of_score
@@ -28,7 +28,7 @@ from fedcalib.privacy.open import Open
 from fedcalib.query import Answer, Query
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records, Schema
-from fedcalib.runtimes import InProcess
+from fedcalib.runtimes import InProcess, run
 from fedcalib.workflows.budget import added, scaled, together
 from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow, exact_values, private_values
 from fedcalib.workflows.documents import Measurement
