@@ -64,5 +64,7 @@ from fedcalib.workflows.calibration import calibrate as calibrate
 from fedcalib.workflows.comparison import compare as compare
 from fedcalib.workflows.drift import Monitor as Monitor
 from fedcalib.workflows.evaluation import evaluate as evaluate
+from fedcalib.workflows.monitoring import monitor as monitor
+from fedcalib.workflows.planning import plan as plan
 
 __version__: str

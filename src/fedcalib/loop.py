@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Debits, Payments, RunCost, Spending
 from fedcalib.cohort import SECRET_BYTES, Cohort, Participation
+from fedcalib.display import check_made
 from fedcalib.errors import BudgetError, InputError
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy import Mechanism, Privacy
@@ -28,6 +29,7 @@ from fedcalib.transcript import Transcript
 from fedcalib.types import Array, Bools
 
 T = TypeVar("T")
+_LONGEST_SHOWN: Final = 120  # characters of an artifact
 
 
 @final
@@ -156,6 +158,13 @@ class Result(Generic[T]):
     transcript: Transcript
     bytes_per_client: int
 
+    def __repr__(self) -> str:
+        """The artifact, what was spent, and what one client sent."""
+        spent, shown = self.privacy, repr(self.artifact)
+        cost = "exact" if spent.epsilon is None else f"epsilon={spent.epsilon:g} per {spent.unit}"
+        known = shown if len(shown) <= _LONGEST_SHOWN else f"{type(self.artifact).__name__}(...)"
+        return f"Result({known}, {cost}, {len(self.plan.queries)} queries, {self.bytes_per_client:,} bytes per client)"
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -185,6 +194,9 @@ class Agreement(Generic[T]):
     @classmethod
     def of(cls, method: Method[T], privacy: Privacy, participation: Participation, schema: Schema) -> Agreement[T]:
         """Plan every query, how each is served, and what all of them spend."""
+        check_made(method, Method, "a method")
+        check_made(privacy, Privacy, "a privacy model")
+        check_made(participation, Participation, "a participation")
         cohort, method = participation.cohort(schema.clients), privacy.adapt(method)
         plan = Plan.of(method, schema)
         mechanisms = mechanisms_of(privacy, plan, cohort, participation)

@@ -19,6 +19,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal, final
 
+from fedcalib.display import meant
 from fedcalib.errors import InputError, WireError, needs
 
 GROUP: Final = "fedcalib.methods"
@@ -83,7 +84,8 @@ class Registered:
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
-                raise InputError(f"Expected options of {word} ({', '.join(known) or 'it has none'}), found '{name}'.")
+                listed = ", ".join(known) or "it has none"
+                raise InputError(f"Expected options of {word} ({listed}), found '{name}'.{meant(name, known)}")
         required = [field.name for field in fields(cls) if field.default is MISSING and field.name not in options]
         if required:
             raise InputError(f"Expected --{required[0].replace('_', '-')} with {word}, found none; state it.")
@@ -339,6 +341,8 @@ ROWS: Final = (
     Registered("calibrate", ".workflows.calibration", "function", "fc", wire=False),
     Registered("compare", ".workflows.comparison", "function", "fc", wire=False),
     Registered("evaluate", ".workflows.evaluation", "function", "fc", wire=False),
+    Registered("monitor", ".workflows.monitoring", "function", "fc", wire=False),
+    Registered("plan", ".workflows.planning", "function", "fc", wire=False),
     Registered("register", ".registry", "function", "fc.registry", wire=False),
     Registered("audit_mechanism", ".audit.mechanisms", "function", "fc.audit", wire=False),
     Registered("audit_model", ".audit.runs", "function", "fc.audit", wire=False),
@@ -424,8 +428,10 @@ def takes(word: str | None, option: str) -> bool:
 def _chosen(kind: Kind, word: str | None) -> Registered:
     row = find(kind, word or "")
     if row is None or not row.word:
-        words = ", ".join(choice.word for choice in choices(kind))
-        raise InputError(f"Expected --{kind} with one of {words}, found {word or 'none'}.")
+        words = [choice.word for choice in choices(kind)]
+        hint = meant(word or "", words)
+        expected = "a known name (`fedcalib methods` explains each)" if hint else f"one of {', '.join(words)}"
+        raise InputError(f"Expected --{kind} with {expected}, found {word or 'none'}.{hint}")
     return row
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 from fedcalib.accounting.spending import Debits
 from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, Everyone, Participation
-from fedcalib.errors import TooFewClients, TranscriptError
+from fedcalib.display import check_made
+from fedcalib.errors import InputError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, Step, Total, conduct
 from fedcalib.method import Method
@@ -115,7 +116,7 @@ class Replay(Runtime):
 
 def run(
     method: Method[T],
-    runtime: Runtime,
+    runtime: Any,
     privacy: Privacy,
     *,
     participation: Participation | None = None,
@@ -124,6 +125,7 @@ def run(
     ledger: Debits | None = None,
     account: str = "default",
     watch: Callable[[Progress], None] | None = None,
+    **columns: Any,
 ) -> Result[T]:
     """Run a method on a runtime under a privacy model and return its artifact with what it spent.
 
@@ -140,7 +142,7 @@ def run(
     method
         What to compute.
     runtime
-        Where the clients are.
+        Where the clients are: a `Runtime`, a `Federation`, or a frame or files that `fedcalib.read` turns into one.
     privacy
         How terms leave a client and how totals are read, with the whole budget.
     participation
@@ -155,6 +157,8 @@ def run(
         The account of the ledger that is debited.
     watch
         Called before each step with the `Progress` so far.
+    **columns
+        What the columns of a frame or of files mean, as in `fedcalib.read`: `site`, `label`, `score` and so on.
 
     Returns
     -------
@@ -163,6 +167,8 @@ def run(
 
     Raises
     ------
+    InputError
+        If a class is passed instead of an instance, or the data cannot be read.
     RefusedError
         If the privacy model cannot serve a query of the method.
     TooFewClients
@@ -181,8 +187,30 @@ def run(
     (2000, 3)
     >>> result.privacy.epsilon, result.privacy.unit
     (1.0, 'record')
+
+    A frame, with the meaning of its columns:
+
+    >>> hearts = fc.datasets.load_heart_disease()
+    >>> fc.run(fc.PlattScaling(), hearts, fc.SecAgg(), site="hospital", label="disease", score="risk").artifact
+    Platt(slope=..., intercept=..., ...)
     """
-    agreed = Agreement.of(method, privacy, participation or Everyone(), runtime.schema)
+    check_made(method, Method, "a method")  # before anything is read
+    check_made(privacy, Privacy, "a privacy model")
+    clients = _clients(runtime, columns)
+    agreed = Agreement.of(method, privacy, participation or Everyone(), clients.schema)
     return conduct(
-        agreed, runtime, randomness=randomness, transcript=transcript, ledger=ledger, account=account, watch=watch
+        agreed, clients, randomness=randomness, transcript=transcript, ledger=ledger, account=account, watch=watch
     )
+
+
+def _clients(source: Any, columns: Mapping[str, Any]) -> Runtime:
+    """The runtime itself, or one of a federation, or of the records that are read from something else."""
+    if isinstance(source, Runtime | Federation):
+        if columns:
+            raise InputError(
+                f"Expected {next(iter(columns))} with a frame or files only, found {type(source).__name__}."
+            )
+        return source if isinstance(source, Runtime) else InProcess(source)
+    from fedcalib.data import read
+
+    return InProcess(read(source, **columns))

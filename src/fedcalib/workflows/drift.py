@@ -22,6 +22,7 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator, Identity, Mixture
 from fedcalib.artifacts.evaluation import MetricsReport, Review
 from fedcalib.artifacts.performance import BinaryPerformance, Performance
+from fedcalib.display import brief
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_sheet import ScoreSheet, mean, mean_score
 from fedcalib.federation import Federation
@@ -288,6 +289,9 @@ class Timeline:
     windows: tuple[Window, ...]
     spending: Spending
     next: Calibrator
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def alarms(self) -> tuple[str, ...]:
