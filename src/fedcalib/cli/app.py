@@ -10,6 +10,7 @@ The commands put together, and the one place where errors become messages and ex
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import tomllib
@@ -18,6 +19,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from enum import StrEnum
+from inspect import signature
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final
@@ -211,7 +213,6 @@ def build() -> Any:
         epilog="Exit codes: 0 fine, 1 our bug, 2 usage or bad input, 3 budget refused, 4 policy or cohort refused, "
         "5 server unavailable.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, train, demo):
@@ -222,7 +223,20 @@ def build() -> Any:
     app.add_typer(server, name="server")
     app.add_typer(site, name="site")
     app.callback()(_general)
-    return typer.main.get_command(app)
+    group = typer.main.get_command(app)
+    for told in app.registered_commands:
+        _explain(group, told.callback)
+    return group
+
+
+def _explain(group: Any, function: Any) -> None:
+    """Put the help of arguments back: typer before 0.26 loses it with the newest click."""
+    told = signature(function, eval_str=True).parameters
+    for parameter in group.commands[function.__name__].params:
+        if getattr(parameter, "help", "") is None and parameter.name in told:
+            parameter.help = next(
+                (one.help for one in getattr(told[parameter.name].annotation, "__metadata__", ())), None
+            )
 
 
 def run(argv: Sequence[str]) -> int:
@@ -241,9 +255,10 @@ def run(argv: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _end(argv, told, _INTERRUPTED, exits.INTERRUPTED)
     except _USAGE as error:
-        return _end(argv, told, error.format_message(), exits.USAGE)
+        once = re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", error.format_message())  # typer and click say it both
+        return _end(argv, told, once, exits.USAGE)
     except FedcalibError as error:
-        return _end(argv, told, str(error), exits.exit_code(error))
+        return _end(argv, told, exits.as_flags(str(error)), exits.exit_code(error))
     except Exception as error:
         what = f"This is a bug in fedcalib ({type(error).__name__}: {error}). Add --debug to see where, and report it."
         return _end(argv, told, what, exits.BUG)
