@@ -11,10 +11,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # torch is optional: tests that need it are skipped where it is absent. TORCH= leaves it out, TORCH=torch takes any build.
 TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
 COMMA := ,
-EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
+EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,docs,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock reproduce e2e e2e-all e2e-flower fuzz soak clean
+.PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock reproduce e2e e2e-all e2e-flower fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -56,6 +56,10 @@ generated: $(VENV)/.dev
 	$(BIN)/python -m tests.test_registry
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.compatibility.test_stored
+
+# The documentation site, into site/; a broken link or reference ends it
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -125,4 +129,4 @@ $(VENV)/.bench: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage.json
+	rm -rf .venv .venv-* site demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage.json
