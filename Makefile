@@ -51,11 +51,13 @@ wheel: $(VENV)/.dev
 snapshots: $(VENV)/.dev
 	$(BIN)/python -m tests.snapshots.rewrite $(if $(WORDS),--words)
 
-# Write what follows from the registry: stubs for type checkers, the page of public names, a stored file per new type
+# Write what follows from the code: stubs for type checkers, the page of public names, a stored file per new type, and
+# what the notebooks show
 generated: $(VENV)/.dev
 	$(BIN)/python -m tests.test_registry
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.compatibility.test_stored
+	$(BIN)/python -m tests.test_notebooks
 
 # The documentation site, into site/; a broken link or reference ends it
 docs: $(VENV)/.dev
