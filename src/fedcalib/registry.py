@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final, Literal, final
 
 from fedcalib.display import meant
@@ -490,6 +491,29 @@ def names(*kinds: Kind) -> tuple[str, ...]:
     """Names of all types that may be decoded, or of those of some kinds."""
     own = tuple(row.name for row in ROWS if row.wire and (not kinds or row.kind in kinds))
     return own if kinds else (*own, *_LOCAL)
+
+
+def lazily(module: str, homes: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
+    """`__getattr__` of a package whose names, and whose modules, are imported when they are first used.
+
+    Parameters
+    ----------
+    module
+        The name of the package.
+    homes
+        The names that each of its modules defines.
+    """
+    where = {name: home for home, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in where and (name.startswith("_") or find_spec(f"{module}.{name}") is None):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        found = import_module(f"{module}.{where.get(name, name)}")
+        value = getattr(found, name) if name in where else found
+        setattr(sys.modules[module], name, value)
+        return value
+
+    return get
 
 
 def exports(module: str) -> tuple[Callable[[str], Any], list[str], Callable[[], list[str]]]:

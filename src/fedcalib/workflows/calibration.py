@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Unpack, final
 
@@ -130,7 +131,7 @@ class CalibrationResult(WorkflowResult):
             held_out=False,
         )
 
-    @property
+    @cached_property  # published tables are merged for it, which takes time
     def warnings(self) -> tuple[str, ...]:
         """Everything that a reader has to know."""
         found = [one.published(self.min_count or 1) for one in (self.before, self.after) if one is not None]
