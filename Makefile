@@ -47,6 +47,10 @@ endif
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -q tests/test_wheel.py
 
+# The same for every Python that the package claims and this machine has, with sizes and times; `make test` has the first
+wheel-test: $(VENV)/.dev
+	FEDCALIB_WHEEL_PYTHONS="python3.11 python3.12 python3.13" $(BIN)/python -m pytest -q -s -rs tests/test_wheel.py
+
 # Write tests/snapshots anew; WORDS=1 writes sentences only and leaves figures as they are
 snapshots: $(VENV)/.dev
 	$(BIN)/python -m tests.snapshots.rewrite $(if $(WORDS),--words)
