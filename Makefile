@@ -11,10 +11,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # torch is optional: tests that need it are skipped where it is absent. TORCH= leaves it out, TORCH=torch takes any build.
 TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
 COMMA := ,
-EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,databases,metrics,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
+EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,databases,metrics,docs,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel snapshots generated bench bench-maddock reproduce e2e e2e-all e2e-flower databases fuzz soak clean
+.PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock reproduce e2e e2e-all e2e-flower databases fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -47,15 +47,25 @@ endif
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -q tests/test_wheel.py
 
+# The same for every Python that the package claims and this machine has, with sizes and times; `make test` has the first
+wheel-test: $(VENV)/.dev
+	FEDCALIB_WHEEL_PYTHONS="python3.11 python3.12 python3.13" $(BIN)/python -m pytest -q -s -rs tests/test_wheel.py
+
 # Write tests/snapshots anew; WORDS=1 writes sentences only and leaves figures as they are
 snapshots: $(VENV)/.dev
 	$(BIN)/python -m tests.snapshots.rewrite $(if $(WORDS),--words)
 
-# Write what follows from the registry: stubs for type checkers, the page of public names, a stored file per new type
+# Write what follows from the code: stubs for type checkers, the page of public names, a stored file per new type, and
+# what the notebooks show
 generated: $(VENV)/.dev
 	$(BIN)/python -m tests.test_registry
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.compatibility.test_stored
+	$(BIN)/python -m tests.test_notebooks
+
+# The documentation site, into site/; a broken link or reference ends it
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -131,4 +141,4 @@ $(VENV)/.bench: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage.json
+	rm -rf .venv .venv-* site demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage.json

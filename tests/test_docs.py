@@ -90,6 +90,18 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
 
 
+def test_no_two_pages_share_a_ledger() -> None:
+    """Somebody who follows one page after another in one folder must not meet a budget that is spent."""
+    found: dict[str, set[str]] = {}
+    for page in PAGES:
+        for kind, code in blocks(page):
+            if kind in ("python", "sh"):
+                for file in re.findall(r"[\w-]+\.db\b", code):
+                    found.setdefault(file, set()).add(page.name)
+    assert {"budget.db", "comparison.db"} <= set(found)
+    assert not {file: pages for file, pages in found.items() if len(pages) > 1}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     prose = BLOCK.sub("", page.read_text())

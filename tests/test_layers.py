@@ -18,7 +18,7 @@ SOURCES = Path(fedcalib.__file__).parent
 # From the bottom to the top. Rooms of one line do not import each other.
 ORDER = """
 errors types
-files numeric
+display files numeric
 registry
 wire
 records

@@ -215,14 +215,14 @@ def _evaluated_with_curves(frame: pa.Table, pair: Pair, privacy: Privacy, option
 
 def _monitored(frame: pa.Table, pair: Pair, privacy: Privacy, options: Mapping[str, Any]) -> Document:
     done = monitor(frame, privacy, by="week", start=pair.start, until=pair.until, **options)
-    return {"result": done.to_json(), "summary": list(done.summary), "provenance": str(done.provenance)}
+    return {"result": done.to_json(), "summary": list(done.findings), "provenance": str(done.provenance)}
 
 
 def _recalibrated(frame: pa.Table, pair: Pair, privacy: Privacy, options: Mapping[str, Any]) -> Document:
     done = monitor(frame, privacy, by="week", start=pair.start, until=pair.until, recalibrate=True, **options)
     served = json.loads(done.timeline.next.dumps(done.timeline.spending))
     provenance = {name: str(value) for name, value in done.provenance.items()}
-    return {"result": done.to_json(), "calibrator": served, "summary": list(done.summary), "provenance": provenance}
+    return {"result": done.to_json(), "calibrator": served, "summary": list(done.findings), "provenance": provenance}
 
 
 def _compared(frame: pa.Table, pair: Pair, privacy: Privacy, options: Mapping[str, Any]) -> Document:

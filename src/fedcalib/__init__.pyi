@@ -25,7 +25,6 @@ from fedcalib.data import read as read
 from fedcalib.deploy.flower import Flower as Flower
 from fedcalib.federation import Federation as Federation
 from fedcalib.loop import Result as Result
-from fedcalib.loop import run as run
 from fedcalib.method import Method as Method
 from fedcalib.methods.auto import Auto as Auto
 from fedcalib.methods.bbse import BBSE as BBSE
@@ -59,10 +58,13 @@ from fedcalib.records import Records as Records
 from fedcalib.records import Schema as Schema
 from fedcalib.runtimes import InProcess as InProcess
 from fedcalib.runtimes import Replay as Replay
+from fedcalib.runtimes import run as run
 from fedcalib.transcript import Transcript as Transcript
 from fedcalib.workflows.calibration import calibrate as calibrate
 from fedcalib.workflows.comparison import compare as compare
 from fedcalib.workflows.drift import Monitor as Monitor
 from fedcalib.workflows.evaluation import evaluate as evaluate
+from fedcalib.workflows.monitoring import monitor as monitor
+from fedcalib.workflows.planning import plan as plan
 
 __version__: str

@@ -45,6 +45,10 @@ class Federation:
     offsets: Ints  # (clients + 1,)
     names: tuple[str, ...] | None = None  # None: a million anonymous clients need no million names
 
+    def __repr__(self) -> str:
+        """How many clients there are, and what their records are, without any record."""
+        return f"Federation({len(self.offsets) - 1:,} clients, {self.records!r})"
+
     @classmethod
     def of(cls, clients: Mapping[str, Records] | Sequence[Records]) -> Federation:
         """A federation of clients, by name or in order.

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Debits, Payments, RunCost, Spending
-from fedcalib.cohort import SECRET_BYTES, Cohort, Everyone, Participation
+from fedcalib.cohort import SECRET_BYTES, Cohort, Participation
+from fedcalib.display import check_made
 from fedcalib.errors import BudgetError, InputError
 from fedcalib.method import Method, Plan, drive
 from fedcalib.privacy import Mechanism, Privacy
@@ -28,6 +29,7 @@ from fedcalib.transcript import Transcript
 from fedcalib.types import Array, Bools
 
 T = TypeVar("T")
+_LONGEST_SHOWN: Final = 120  # characters of an artifact
 
 
 @final
@@ -156,6 +158,13 @@ class Result(Generic[T]):
     transcript: Transcript
     bytes_per_client: int
 
+    def __repr__(self) -> str:
+        """The artifact, what was spent, and what one client sent."""
+        spent, shown = self.privacy, repr(self.artifact)
+        cost = "exact" if spent.epsilon is None else f"epsilon={spent.epsilon:g} per {spent.unit}"
+        known = shown if len(shown) <= _LONGEST_SHOWN else f"{type(self.artifact).__name__}(...)"
+        return f"Result({known}, {cost}, {len(self.plan.queries)} queries, {self.bytes_per_client:,} bytes per client)"
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -185,6 +194,9 @@ class Agreement(Generic[T]):
     @classmethod
     def of(cls, method: Method[T], privacy: Privacy, participation: Participation, schema: Schema) -> Agreement[T]:
         """Plan every query, how each is served, and what all of them spend."""
+        check_made(method, Method, "a method")
+        check_made(privacy, Privacy, "a privacy model")
+        check_made(participation, Participation, "a participation")
         cohort, method = participation.cohort(schema.clients), privacy.adapt(method)
         plan = Plan.of(method, schema)
         mechanisms = mechanisms_of(privacy, plan, cohort, participation)
@@ -241,81 +253,6 @@ def _block(name: str, block: Block) -> dict[str, Any]:
     }
 
 
-def run(
-    method: Method[T],
-    runtime: Runtime,
-    privacy: Privacy,
-    *,
-    participation: Participation | None = None,
-    randomness: Randomness | None = None,
-    transcript: Path | str | None = None,
-    ledger: Debits | None = None,
-    account: str = "default",
-    watch: Callable[[Progress], None] | None = None,
-) -> Result[T]:
-    """Run a method on a runtime under a privacy model and return its artifact with what it spent.
-
-    With a transcript file, a run that was cut short continues where it stopped: answered queries are recalled from the
-    file and no client answers twice. The file is locked until the run ends; another run on it is refused.
-
-    With a ledger, each query is claimed there before it is sent, so a copy of the transcript, or a backup that is put
-    back, has to pay for what it sends again. With a transcript alone, nobody can notice a copy: each copy that is
-    resumed releases anew, and the epsilon of the result counts only what its own transcript knows. Use a ledger where
-    the files of a run are copied or backed up.
-
-    Parameters
-    ----------
-    method
-        What to compute.
-    runtime
-        Where the clients are.
-    privacy
-        How terms leave a client and how totals are read, with the whole budget.
-    participation
-        Which clients take part in which step; every client in every step by default.
-    randomness
-        `Secure()` by default; `Simulated(seed)` repeats its noise, and the result is marked as a simulation.
-    transcript
-        A file to record the run in and to resume it from; None keeps the record in memory.
-    ledger
-        Where to debit what the run spends, before anything is released.
-    account
-        The account of the ledger that is debited.
-    watch
-        Called before each step with the `Progress` so far.
-
-    Returns
-    -------
-    Result
-        The artifact, the privacy record, the plan, the cohort and the transcript.
-
-    Raises
-    ------
-    RefusedError
-        If the privacy model cannot serve a query of the method.
-    TooFewClients
-        If fewer clients or records take part than a sum needs.
-    TranscriptError
-        If the transcript belongs to another run, is damaged or is in use.
-    BudgetError
-        If the ledger has too little left.
-
-    Examples
-    --------
-    >>> import fedcalib as fc
-    >>> federation = fc.Federation.simulated(classes=3, clients=10)
-    >>> result = fc.run(fc.FedBin(bins=10), fc.InProcess(federation), fc.DistributedDP(epsilon=1.0))
-    >>> result.artifact(federation.records.probs).shape
-    (2000, 3)
-    >>> result.privacy.epsilon, result.privacy.unit
-    (1.0, 'record')
-    """
-    agreed = Agreement.of(method, privacy, participation or Everyone(), runtime.schema)
-    return conduct(
-        agreed, runtime, randomness=randomness, transcript=transcript, ledger=ledger, account=account, watch=watch
-    )
-
-
 def conduct(
     agreed: Agreement[T],
     runtime: Runtime,
@@ -326,7 +263,7 @@ def conduct(
     account: str = "default",
     watch: Callable[[Progress], None] | None = None,
 ) -> Result[T]:
-    """Carry out an agreement; see `run` for the arguments."""
+    """Carry out an agreement; see `fedcalib.run` for the arguments."""
     with Transcript.open(transcript) as log:
         source = randomness or Secure()
         return _conduct(agreed, runtime, log, source, ledger=ledger, account=account, watch=watch)

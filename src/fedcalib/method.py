@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, Self, TypeVar, final
 
 from fedcalib.cohort import Participation
+from fedcalib.display import brief, check_options
 from fedcalib.errors import PlanError
 from fedcalib.query import Answer, Query, Unit
 from fedcalib.records import Schema
@@ -81,6 +82,10 @@ class Method(ABC, Generic[T_co]):
     0.74
     """
 
+    def __new__(cls, *values: Any, **options: Any) -> Self:
+        check_options(cls, options)
+        return super().__new__(cls)
+
     @abstractmethod
     def protocol(self, schema: Schema) -> Flow[T_co]:
         """The conversation with the clients: `answer = yield query`, as often as needed, then return the artifact."""
@@ -109,6 +114,9 @@ class Plan:
     """
 
     queries: tuple[Query, ...]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @classmethod
     def of(cls, method: Method[T], schema: Schema) -> Plan:

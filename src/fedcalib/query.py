@@ -17,6 +17,7 @@ from typing import Literal, final
 
 import numpy as np
 
+from fedcalib.display import brief
 from fedcalib.errors import InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.numeric import ExactSum, Grid, finite, known_cells
@@ -518,6 +519,9 @@ class Answer:
     values: Mapping[str, Floats]
     variances: Mapping[str, Floats]  # of the added noise, shaped like the values; 0 when exact
     clients: int | None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @classmethod
     def of(cls, query: Query, value: Floats, variance: Floats, clients: int | None) -> Answer:

@@ -134,6 +134,12 @@ class Records:
     unit: Ints | None = None  # (n,): which patient or user a record belongs to
     extra: Mapping[str, Array] = field(default_factory=dict)  # further columns, (n, ...): features, a rival's scores
 
+    def __repr__(self) -> str:
+        """How many records there are and of what kind, and no record."""
+        kind = "logits" if self.are_logits else "probabilities"
+        more = f", further columns: {', '.join(self.extra)}" if self.extra else ""
+        return f"Records({len(self.labels):,} records, {kind} of {self.given.shape[-1]} classes{more})"
+
     @classmethod
     def of_logits(cls, logits: Any, labels: Any, *, unit: Any = None, **extra: Any) -> Records:
         """Records whose scores are logits, shape (n, classes), or log-odds of class 1, shape (n,).

@@ -17,8 +17,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final, Literal, final
 
+from fedcalib.display import meant
 from fedcalib.errors import InputError, WireError, needs
 
 GROUP: Final = "fedcalib.methods"
@@ -83,7 +85,8 @@ class Registered:
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
-                raise InputError(f"Expected options of {word} ({', '.join(known) or 'it has none'}), found '{name}'.")
+                listed = ", ".join(known) or "it has none"
+                raise InputError(f"Expected options of {word} ({listed}), found '{name}'.{meant(name, known)}")
         required = [field.name for field in fields(cls) if field.default is MISSING and field.name not in options]
         if required:
             raise InputError(f"Expected --{required[0].replace('_', '-')} with {word}, found none; state it.")
@@ -340,6 +343,8 @@ ROWS: Final = (
     Registered("calibrate", ".workflows.calibration", "function", "fc", wire=False),
     Registered("compare", ".workflows.comparison", "function", "fc", wire=False),
     Registered("evaluate", ".workflows.evaluation", "function", "fc", wire=False),
+    Registered("monitor", ".workflows.monitoring", "function", "fc", wire=False),
+    Registered("plan", ".workflows.planning", "function", "fc", wire=False),
     Registered("register", ".registry", "function", "fc.registry", wire=False),
     Registered("audit_mechanism", ".audit.mechanisms", "function", "fc.audit", wire=False),
     Registered("audit_model", ".audit.runs", "function", "fc.audit", wire=False),
@@ -347,7 +352,7 @@ ROWS: Final = (
     Registered("audit_run", ".audit.runs", "function", "fc.audit", wire=False),
     Registered("load", ".artifacts.saving", "function", "fc", wire=False),
     Registered("read", ".data", "function", "fc", wire=False),
-    Registered("run", ".loop", "function", "fc", wire=False),
+    Registered("run", ".runtimes", "function", "fc", wire=False),
     Registered("suited_tree", ".planning", "function", "fc.planning", wire=False),
     # public modules
     *(Registered(name, f".{name}", "module", "fc", wire=False) for name in MODULES.split()),
@@ -425,8 +430,10 @@ def takes(word: str | None, option: str) -> bool:
 def _chosen(kind: Kind, word: str | None) -> Registered:
     row = find(kind, word or "")
     if row is None or not row.word:
-        words = ", ".join(choice.word for choice in choices(kind))
-        raise InputError(f"Expected --{kind} with one of {words}, found {word or 'none'}.")
+        words = [choice.word for choice in choices(kind)]
+        hint = meant(word or "", words)
+        expected = "a known name (`fedcalib methods` explains each)" if hint else f"one of {', '.join(words)}"
+        raise InputError(f"Expected --{kind} with {expected}, found {word or 'none'}.{hint}")
     return row
 
 
@@ -485,6 +492,29 @@ def names(*kinds: Kind) -> tuple[str, ...]:
     """Names of all types that may be decoded, or of those of some kinds."""
     own = tuple(row.name for row in ROWS if row.wire and (not kinds or row.kind in kinds))
     return own if kinds else (*own, *_LOCAL)
+
+
+def lazily(module: str, homes: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
+    """`__getattr__` of a package whose names, and whose modules, are imported when they are first used.
+
+    Parameters
+    ----------
+    module
+        The name of the package.
+    homes
+        The names that each of its modules defines.
+    """
+    where = {name: home for home, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in where and (name.startswith("_") or find_spec(f"{module}.{name}") is None):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        found = import_module(f"{module}.{where.get(name, name)}")
+        value = getattr(found, name) if name in where else found
+        setattr(sys.modules[module], name, value)
+        return value
+
+    return get
 
 
 def exports(module: str) -> tuple[Callable[[str], Any], list[str], Callable[[], list[str]]]:

@@ -1,19 +1,27 @@
-"""Runtimes of one process: clients whose records are all here, and a finished transcript without clients."""
+"""`run`, and the runtimes of one process: clients whose records are all here, and a finished transcript."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, TypeVar, final
 
-from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS
-from fedcalib.errors import TooFewClients, TranscriptError
+from fedcalib.accounting.spending import Debits
+from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, Everyone, Participation
+from fedcalib.display import check_made
+from fedcalib.errors import InputError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
-from fedcalib.loop import Runtime, Step, Total
+from fedcalib.loop import Agreement, Progress, Result, Runtime, Step, Total, conduct
+from fedcalib.method import Method
+from fedcalib.privacy import Privacy
+from fedcalib.randomness import Randomness
 from fedcalib.records import Schema
 from fedcalib.transcript import Transcript
 
-__all__ = ["InProcess", "Replay", "Runtime"]
+T = TypeVar("T")
+
+__all__ = ["InProcess", "Replay", "Runtime", "run"]
 
 
 @final
@@ -104,3 +112,105 @@ class Replay(Runtime):
             f"Expected the answer to query {step.index} in {self.path}, found none; the run was not finished. "
             "Finish it where the clients are."
         )
+
+
+def run(
+    method: Method[T],
+    runtime: Any,
+    privacy: Privacy,
+    *,
+    participation: Participation | None = None,
+    randomness: Randomness | None = None,
+    transcript: Path | str | None = None,
+    ledger: Debits | None = None,
+    account: str = "default",
+    watch: Callable[[Progress], None] | None = None,
+    **columns: Any,
+) -> Result[T]:
+    """Run a method on a runtime under a privacy model and return its artifact with what it spent.
+
+    With a transcript file, a run that was cut short continues where it stopped: answered queries are recalled from the
+    file and no client answers twice. The file is locked until the run ends; another run on it is refused.
+
+    With a ledger, each query is claimed there before it is sent, so a copy of the transcript, or a backup that is put
+    back, has to pay for what it sends again. With a transcript alone, nobody can notice a copy: each copy that is
+    resumed releases anew, and the epsilon of the result counts only what its own transcript knows. Use a ledger where
+    the files of a run are copied or backed up.
+
+    Parameters
+    ----------
+    method
+        What to compute.
+    runtime
+        Where the clients are: a `Runtime`, a `Federation`, or a frame or files that `fedcalib.read` turns into one.
+    privacy
+        How terms leave a client and how totals are read, with the whole budget.
+    participation
+        Which clients take part in which step; every client in every step by default.
+    randomness
+        `Secure()` by default; `Simulated(seed)` repeats its noise, and the result is marked as a simulation.
+    transcript
+        A file to record the run in and to resume it from; None keeps the record in memory.
+    ledger
+        Where to debit what the run spends, before anything is released.
+    account
+        The account of the ledger that is debited.
+    watch
+        Called before each step with the `Progress` so far.
+    **columns
+        What the columns of a frame or of files mean, as in `fedcalib.read`: `site`, `label`, `score` and so on.
+
+    Returns
+    -------
+    Result
+        The artifact, the privacy record, the plan, the cohort and the transcript.
+
+    Raises
+    ------
+    InputError
+        If a class is passed instead of an instance, or the data cannot be read.
+    RefusedError
+        If the privacy model cannot serve a query of the method.
+    TooFewClients
+        If fewer clients or records take part than a sum needs.
+    TranscriptError
+        If the transcript belongs to another run, is damaged or is in use.
+    BudgetError
+        If the ledger has too little left.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> federation = fc.Federation.simulated(classes=3, clients=10)
+    >>> result = fc.run(fc.FedBin(bins=10), fc.InProcess(federation), fc.DistributedDP(epsilon=1.0))
+    >>> result.artifact(federation.records.probs).shape
+    (2000, 3)
+    >>> result.privacy.epsilon, result.privacy.unit
+    (1.0, 'record')
+
+    A frame, with the meaning of its columns:
+
+    >>> hearts = fc.datasets.load_heart_disease()
+    >>> fc.run(fc.PlattScaling(), hearts, fc.SecAgg(), site="hospital", label="disease", score="risk").artifact
+    Platt(slope=..., intercept=..., ...)
+    """
+    check_made(method, Method, "a method")  # before anything is read
+    check_made(privacy, Privacy, "a privacy model")
+    clients = _clients(runtime, columns)
+    agreed = Agreement.of(method, privacy, participation or Everyone(), clients.schema)
+    return conduct(
+        agreed, clients, randomness=randomness, transcript=transcript, ledger=ledger, account=account, watch=watch
+    )
+
+
+def _clients(source: Any, columns: Mapping[str, Any]) -> Runtime:
+    """The runtime itself, or one of a federation, or of the records that are read from something else."""
+    if isinstance(source, Runtime | Federation):
+        if columns:
+            raise InputError(
+                f"Expected {next(iter(columns))} with a frame or files only, found {type(source).__name__}."
+            )
+        return source if isinstance(source, Runtime) else InProcess(source)
+    from fedcalib.data import read
+
+    return InProcess(read(source, **columns))

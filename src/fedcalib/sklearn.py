@@ -15,14 +15,13 @@ from scipy.sparse import issparse
 
 from fedcalib.errors import InputError, needs
 from fedcalib.federation import Federation, held_out_rows
-from fedcalib.loop import run
 from fedcalib.method import Method
 from fedcalib.methods.fed_bin import FedBin
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
 from fedcalib.randomness import SIMULATED, Secure, Simulated
 from fedcalib.records import Records, softmax
-from fedcalib.runtimes import InProcess
+from fedcalib.runtimes import InProcess, run
 from fedcalib.types import Array, Floats, Ints, Words
 
 with needs("use fedcalib.sklearn"):

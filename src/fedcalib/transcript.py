@@ -54,7 +54,7 @@ class Transcript:
     """
 
     path: Path | None = None
-    lines: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[dict[str, Any]] = field(default_factory=list, repr=False)
     _lock: BinaryIO | None = field(default=None, repr=False, compare=False)
     _secret: bytes | None = field(default=None, repr=False, compare=False)
 

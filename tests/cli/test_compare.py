@@ -34,7 +34,7 @@ def test_methods_stand_side_by_side_and_say_that_it_is_a_simulation(shell: Shell
     assert said.code == 0, said.err
     found = said.json
     assert found["simulation"] is True
-    assert "not private" in found["statement"] or "nothing here is private" in found["statement"]
+    assert "not private" in found["privacy"]["statement"] or "nothing here is private" in found["privacy"]["statement"]
     assert {row["method"] for row in found["methods"]} == set(QUICK.split(","))
     errors = [row["cwece"]["value"] for row in found["methods"]]
     assert errors == sorted(errors)
@@ -45,9 +45,9 @@ def test_methods_stand_side_by_side_and_say_that_it_is_a_simulation(shell: Shell
         assert row["bytes_per_client"] > 0
         assert row["client_seconds"] > 0
         assert row["nll"]["low"] < row["nll"]["value"] < row["nll"]["high"]
-    assert json.loads(Path("out/comparison.json").read_text())["methods"] == found["methods"]
+    assert json.loads(Path("out/result.json").read_text())["methods"] == found["methods"]
     assert Path("out/comparison.png").read_bytes().startswith(b"\x89PNG")
-    assert "Simulation" in Path("out/comparison.html").read_text()
+    assert "Simulation" in Path("out/report.html").read_text()
 
 
 def test_the_same_command_gives_the_same_table(shell: Shell, scores: Path) -> None:
@@ -163,7 +163,7 @@ def test_what_drowned_in_noise_comes_last_and_is_not_called_zero() -> None:
 
     comparison = MethodComparison(Data(None), {}, fc.Open(), fc.Everyone(), ByRecord(), WorkflowSession())
     rows = [row("drowned", math.nan), row("clear", 0.1)]
-    found: ComparisonResult = comparison._result(row("none", 0.2), rows, {}, "", simulation=True)
+    found: ComparisonResult = comparison._result(row("none", 0.2), rows, {}, "", {}, simulation=True)
     assert [one.method for one in found.rows] == ["clear", "drowned"]
     assert found.to_json()["methods"][1]["cwece"] == {"value": None, "low": None, "high": None}
     table, _ = found.tables()

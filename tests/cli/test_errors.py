@@ -44,8 +44,6 @@ def test_bad_files_are_named(shell: Shell, home: Path, case: str, command: str) 
 
 
 USAGE = {
-    "no method": (("calibrate", "good.csv", "--privacy", "open", "--out", "out"), "--method with one of fed-bin"),
-    "no privacy": (("calibrate", "good.csv", "--method", "fed-bin", "--out", "out"), "--privacy with one of open"),
     "no out": (("calibrate", "good.csv", "--method", "fed-bin", "--privacy", "open"), "--out DIR"),
     "unknown method": (("calibrate", "good.csv", "--method", "x", *OPEN[2:]), "found x"),
     "unknown model": (("evaluate", "good.csv", "--privacy", "x"), "found x"),
@@ -56,9 +54,12 @@ USAGE = {
     "no epsilon": (("evaluate", "good.csv", "--privacy", "distributed"), "--epsilon with distributed"),
     "no delta": (("evaluate", "good.csv", "--privacy", "user", "--epsilon", "1"), "--delta with user"),
     "negative epsilon": (("evaluate", "good.csv", "--privacy", "distributed", "--epsilon", "-1"), "epsilon above 0"),
-    "epsilon for nothing": (("evaluate", "good.csv", "--epsilon", "1"), "options of open"),
-    "colluding for nothing": (("evaluate", "good.csv", "--colluding", "1"), "options of open"),
-    "clip for nothing": (("evaluate", "good.csv", "--clip", "1"), "options of open"),
+    "epsilon for nothing": (
+        ("evaluate", "good.csv", "--privacy", "open", "--epsilon", "1"),
+        "--privacy open, which takes none",
+    ),
+    "colluding for nothing": (("evaluate", "good.csv", "--colluding", "1"), "--colluding with --privacy distributed"),
+    "clip for nothing": (("evaluate", "good.csv", "--clip", "1"), "--clip with --privacy user"),
     "bad holdout": (("calibrate", "good.csv", *OPEN, "--holdout", "1.5"), "--holdout"),
     "bad participation": (("evaluate", "good.csv", "--participation", "some"), "--participation"),
     "bad rate": (("evaluate", "good.csv", "--participation", "1.5"), "sampling rate"),

@@ -149,6 +149,8 @@ def test_windows_are_those_of_the_calendar(shell: Shell, home: Path, by: str) ->
         "monitor",
         "dates.parquet",
         "--one-site",
+        "--privacy",
+        "open",
         "--by",
         by,
         "--from",

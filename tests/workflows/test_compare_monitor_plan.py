@@ -66,12 +66,12 @@ def test_a_comparison_is_that_of_the_command(
     for row in (*document["methods"], *told["methods"]):
         assert row.pop("client_seconds") > 0
     assert document == {name: told[name] for name in document}
-    assert set(told) - set(document) <= {"privacy", "epsilon", "participation"}
+    assert set(told) == set(document)
     frame = found.to_frame()
     assert list(frame["method"]) == ["none", *(row.method for row in found.rows)]
     assert frame["ece_low"][0] < frame["ece"][0] < frame["ece_high"][0]
     assert "Methods compared" in found.report(home / "page" / "compared.html").read_text()
-    assert set(found.save(home / "out")) == {"json", "html", "png"}
+    assert set(found.save(home / "out")) == {"result", "report", "comparison"}
 
 
 def test_a_comparison_that_spends_plans_every_run_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

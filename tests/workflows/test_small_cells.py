@@ -162,7 +162,7 @@ def test_the_minimum_is_recorded_and_can_be_chosen() -> None:
 def test_a_small_site_cannot_be_computed_from_the_others() -> None:
     records = federation().records
     owner = np.repeat(["a", "b", "c", "d"], [300, 200, 193, 7])
-    sites = evaluate(fc.Federation.by_site(records, owner)).sites
+    sites = evaluate(fc.Federation.by_site(records, owner), fc.Open()).sites
     assert [site.records for site in sites] == [300, 200, None, None]
 
 

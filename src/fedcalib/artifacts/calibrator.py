@@ -88,6 +88,23 @@ class Calibrator(Artifact):
             raise InputError(f"Expected probabilities of shape (n,) or (n, classes), found {values.shape}.")
         return self.calibrate(values, log_probs(values))
 
+    def predict_proba(self, probs: Any) -> Floats:
+        """Calibrated probabilities of all classes, shape (n, classes), as classifiers of scikit-learn return them.
+
+        Parameters
+        ----------
+        probs
+            Probabilities of shape (n, classes), or scores of class 1 of shape (n,).
+
+        Examples
+        --------
+        >>> import fedcalib as fc
+        >>> fc.artifacts.Temperature(2.0).predict_proba([0.9]).round(2)
+        array([[0.25, 0.75]])
+        """
+        found = self(probs)
+        return np.stack([1 - found, found], axis=1) if found.ndim == 1 else found
+
     def from_logits(self, logits: Any) -> Floats:
         """Calibrated probabilities of finite logits, both of shape (n, classes); or of class 1 of log-odds, (n,)."""
         values = as_array(logits).astype(np.float64)

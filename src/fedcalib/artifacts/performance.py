@@ -32,6 +32,7 @@ from fedcalib.numeric import log_odds, sigmoid
 from fedcalib.types import Floats
 
 NOTHING: Final = "No metric can be computed: there are no records, or no more than the noise alone could produce."
+_SHOWN: Final = (table.AUC.name, table.ACCURACY.name, table.ECE.name)  # in one line
 _CURVE_POINTS: Final = 101  # more would take time and look the same
 
 
@@ -50,6 +51,12 @@ class Performance(Artifact):
     >>> isinstance(found, fc.artifacts.Performance), round(found.measure("auc").value, 2)
     (True, 0.92)
     """
+
+    def __repr__(self) -> str:
+        """The first figures of those that can be stated."""
+        stated = self.measures()
+        shown = [f"{name} {stated[name]}" for name in _SHOWN if name in stated]
+        return f"{type(self).__name__}({', '.join(shown) or 'nothing can be stated'})"
 
     @property
     @abstractmethod

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from fedcalib import files, wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import MIN_RECORDS
+from fedcalib.display import brief
 from fedcalib.errors import InputError, WireError
 from fedcalib.registry import lookup
 
@@ -33,6 +34,14 @@ class Artifact(ABC):  # noqa: B024 - abstract by meaning: what is saved is alway
     >>> fc.load(path)
     Temperature(temperature=1.5, warning='')
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let subclasses inherit `__repr__`: a dataclass writes one unless its class has it already."""
+        super().__init_subclass__(**kwargs)
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def published(self, min_count: int = MIN_RECORDS) -> Self:
         """This artifact as it may be published: its tables of exact counts hold none from 1 to `min_count` - 1.

@@ -10,6 +10,8 @@ The commands put together, and the one place where errors become messages and ex
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import sys
 import tomllib
@@ -18,6 +20,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from enum import StrEnum
+from inspect import signature
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final
@@ -26,22 +29,8 @@ import typer
 from typer import Argument, Option
 
 from fedcalib import files
-from fedcalib.cli import ledger, options
+from fedcalib.cli import options
 from fedcalib.cli import voice as exits
-from fedcalib.cli.apply import apply
-from fedcalib.cli.audit import audit
-from fedcalib.cli.calibrate import calibrate
-from fedcalib.cli.certs import app as certs
-from fedcalib.cli.compare import compare
-from fedcalib.cli.evaluate import evaluate
-from fedcalib.cli.export import export
-from fedcalib.cli.jobs import jobs, status, stop
-from fedcalib.cli.monitor import monitor
-from fedcalib.cli.plan import plan
-from fedcalib.cli.server import app as server
-from fedcalib.cli.site import app as site
-from fedcalib.cli.submit import simulate, submit
-from fedcalib.cli.train import train
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import FedcalibError, InputError, needs
 from fedcalib.registry import Registered, choices
@@ -204,34 +193,78 @@ _USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 _INTERRUPTED = "Interrupted. Run the same command again to go on where it stopped."
 
 
-def build() -> Any:
-    """Put the commands together."""
+# where each command is defined; in the order of the help
+_COMMANDS: Final = {
+    "calibrate": ".cli.calibrate",
+    "evaluate": ".cli.evaluate",
+    "compare": ".cli.compare",
+    "monitor": ".cli.monitor",
+    "apply": ".cli.apply",
+    "export": ".cli.export",
+    "plan": ".cli.plan",
+    "audit": ".cli.audit",
+    "methods": ".cli.app",
+    "train": ".cli.train",
+    "demo": ".cli.app",
+    "submit": ".cli.submit",
+    "jobs": ".cli.jobs",
+    "status": ".cli.jobs",
+    "stop": ".cli.jobs",
+    "simulate": ".cli.submit",
+}
+_GROUPS: Final = {
+    "ledger": ".cli.ledger",
+    "certs": ".cli.certs",
+    "server": ".cli.server",
+    "site": ".cli.site",
+}
+
+
+def _needed(argv: Sequence[str]) -> str | None:
+    """The only command that has to be loaded; None where all are, for help, completion or a file of flags."""
+    first = next(iter(argv), "")
+    alone = (first in _COMMANDS or first in _GROUPS) and stated(argv, "--config") is None and not Path(USUAL).is_file()
+    return first if alone and not any(name.endswith("_COMPLETE") for name in os.environ) else None
+
+
+def build(only: str | None = None) -> Any:
+    """Put the commands together, or one of them: loading all takes longer than most of them run."""
     app = typer.Typer(
         name="fedcalib",
         help="Calibrated, trustworthy probabilities from data that cannot be pooled.",
         epilog="Exit codes: 0 fine, 1 our bug, 2 usage or bad input, 3 budget refused, 4 policy or cohort refused, "
         "5 server unavailable.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, train, demo):
-        app.command()(command)
-    app.add_typer(ledger.group(), name="ledger")
-    for remote in (submit, jobs, status, stop, simulate):
-        app.command()(remote)
-    app.add_typer(certs, name="certs")
-    app.add_typer(server, name="server")
-    app.add_typer(site, name="site")
+    for name, module in _COMMANDS.items():
+        if only in (None, name):
+            app.command()(Registered(name, module, "function").load())
+    for name, module in _GROUPS.items():
+        if only in (None, name):
+            app.add_typer(Registered("app", module, "function").load(), name=name)
     app.callback()(_general)
-    return typer.main.get_command(app)
+    group = typer.main.get_command(app)
+    for told in app.registered_commands:
+        _explain(group, told.callback)
+    return group
+
+
+def _explain(group: Any, function: Any) -> None:
+    """Put the help of arguments back: typer before 0.26 loses it with the newest click."""
+    told = signature(function, eval_str=True).parameters
+    for parameter in group.commands[function.__name__].params:
+        if getattr(parameter, "help", "") is None and parameter.name in told:
+            parameter.help = next(
+                (one.help for one in getattr(told[parameter.name].annotation, "__metadata__", ())), None
+            )
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command and say with which exit code it ends."""
     told: dict[str, dict[str, Any]] = {}
     try:
-        group = build()
+        group = build(_needed(argv))
         told.update(defaults(argv, {name: _flags(command) for name, command in group.commands.items()}))
         with warnings.catch_warnings(), needs("run this command"):
             if "--debug" not in argv:
@@ -243,9 +276,10 @@ def run(argv: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _end(argv, told, _INTERRUPTED, exits.INTERRUPTED)
     except _USAGE as error:
-        return _end(argv, told, error.format_message(), exits.USAGE)
+        once = re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", error.format_message())  # typer and click say it both
+        return _end(argv, told, once, exits.USAGE)
     except FedcalibError as error:
-        return _end(argv, told, str(error), exits.exit_code(error))
+        return _end(argv, told, exits.as_flags(str(error)), exits.exit_code(error))
     except Exception as error:
         what = f"This is a bug in fedcalib ({type(error).__name__}: {error}). Add --debug to see where, and report it."
         return _end(argv, told, what, exits.BUG)

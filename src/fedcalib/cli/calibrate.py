@@ -22,9 +22,11 @@ _method = panel("Method")
 def calibrate(
     files: options.Files,
     *,
-    method: Annotated[str | None, _method(help="See `fedcalib methods`.")] = None,
+    method: Annotated[
+        str, _method(help="How to calibrate; `fedcalib methods` explains each.", autocompletion=options.complete_method)
+    ] = "auto",
     privacy: options.Model = None,
-    out: Annotated[Path | None, Option(help="Directory of the results.")] = None,
+    out: Annotated[Path | None, Option(help="Directory of the results. Required, unless --dry-run is given.")] = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
@@ -43,6 +45,7 @@ def calibrate(
 ) -> None:
     """Fit a calibrator across sites without pooling their records, and measure what it changes."""
     voice = flags.voice
+    privacy = options.usual_privacy(privacy, epsilon)
     to_model = registry.takes(privacy, "clip")
     calibration = Calibration(
         method=registry.method(method, {"clip": None if to_model else clip, "rounds": rounds}, set_ or ()),

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from typer import Option
 
 from fedcalib import registry
-from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cli import options
 from fedcalib.cli.options import Shared, panel, participation, privacy_model, shared
-from fedcalib.errors import FedcalibError, InputError
-from fedcalib.method import Method
+from fedcalib.display import meant
+from fedcalib.errors import InputError
 from fedcalib.workflows import documents
-from fedcalib.workflows.comparison import ByClient, ByRecord, Holdout, MethodComparison
+from fedcalib.workflows.comparison import ByClient, ByRecord, Holdout, MethodComparison, offered
 from fedcalib.workflows.comparison_result import NAMES
 
 _comparison = panel("Comparison")
@@ -38,7 +37,7 @@ def compare(
     methods: Annotated[
         str | None, _comparison(help="Names with commas in between; all that apply if left out.")
     ] = None,
-    privacy: options.Model = "open",
+    privacy: options.Model = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
@@ -66,12 +65,9 @@ def compare(
     voice = flags.voice
     if out is not None:
         documents.check_folder(out, NAMES)
+    privacy = options.usual_privacy(privacy, epsilon)
     to_model = registry.takes(privacy, "clip")
-    made, refused = _methods(methods, {"rounds": rounds, "clip": None if to_model else clip})
-    told = {
-        "privacy": privacy, "epsilon": epsilon, "delta": delta, "clip": clip, "rounds": rounds,
-        "participation": participation_, "colluding": colluding,
-    }  # fmt: skip
+    made, refused = offered({"rounds": rounds, "clip": None if to_model else clip}, _entries(methods))
     comparison = MethodComparison(
         data=flags.data(files),
         methods=made,
@@ -80,23 +76,10 @@ def compare(
         holdout=_HOLDOUTS[split](holdout),
         session=flags.session(simulate),
         refused=refused,
-        facts={name: value for name, value in told.items() if value is not None},
     )
     done = comparison.spend() if spend else comparison.simulate(repeats)
     written = {} if out is None else {"files": done.save(out)}
     voice.result({**done.to_json(), **written}, done.tables(), done.warnings)
-
-
-def _methods(words: str | None, facts: dict[str, Any]) -> tuple[dict[str, Method[Calibrator]], dict[str, str]]:
-    """Make the methods that were named, or all; those that cannot be made are refused with the reason."""
-    made, refused = {}, {}
-    for entry in _entries(words):
-        known = {name: value for name, value in facts.items() if value is not None and name in entry.options}
-        try:
-            made[entry.word] = entry.build(known)
-        except FedcalibError as error:
-            refused[entry.word] = str(error)
-    return made, refused
 
 
 def _entries(words: str | None) -> tuple[registry.Registered, ...]:
@@ -105,7 +88,8 @@ def _entries(words: str | None) -> tuple[registry.Registered, ...]:
         return tuple(known.values())
     wanted = [word.strip() for word in words.split(",") if word.strip()]
     if wrong := [word for word in wanted if word not in known]:
-        raise InputError(f"Expected --methods with some of {', '.join(known)}, found '{wrong[0]}'.")
+        hint = meant(wrong[0], known)
+        raise InputError(f"Expected --methods with some of {', '.join(known)}, found '{wrong[0]}'.{hint}")
     if not wanted:
         raise InputError("Expected --methods with at least one method, found none.")
     return tuple(known[word] for word in dict.fromkeys(wanted))

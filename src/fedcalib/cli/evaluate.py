@@ -89,7 +89,7 @@ def evaluate(
     ] = None,
     time: Annotated[str, _over_time(help="With --by: column of dates, or of numbered days.")] = "day",
     rounds: Annotated[int | None, _over_time(help="With --by: evaluate the latest so many windows only.")] = None,
-    privacy: options.Model = "open",
+    privacy: options.Model = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,

@@ -109,3 +109,6 @@ def _lines(lines: list[LedgerEntry]) -> TextTable:
 
 def _said(amount: Decimal | None) -> str:
     return "none" if amount is None else str(amount)
+
+
+app = group()

@@ -40,7 +40,11 @@ def monitor(
         bool, _watching("--recalibrate", help="Serve each window by what earlier ones taught.")
     ] = False,
     method: Annotated[
-        str | None, _watching(help="How to recalibrate: platt-scaling for two classes, else acc-t.")
+        str | None,
+        _watching(
+            help="How to recalibrate; by default platt-scaling for two classes, else acc-t.",
+            autocompletion=options.complete_method,
+        ),
     ] = None,
     false_alarms: Annotated[float, _watching(help="Chance of an alarm in a window without any shift.")] = 0.01,
     min_effect: Annotated[
@@ -50,7 +54,7 @@ def monitor(
         ),
     ] = MIN_EFFECT,
     out: Annotated[Path | None, Option(help="Directory of the results; without it, nothing is written.")] = None,
-    privacy: options.Model = "open",
+    privacy: options.Model = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     clip: options.Clip = None,
@@ -91,6 +95,6 @@ def watch(voice: Voice, monitoring: Monitoring, out: Path | None, chart: str, *,
         documents.check_folder(out, (*NAMES, chart))
     done = monitoring.run()
     written = {} if out is None else {"files": done.save(out, chart)}
-    for sentence in done.summary:
+    for sentence in done.findings:
         voice.note(sentence)
     voice.result({**done.to_json(), **written}, done.tables())

@@ -27,7 +27,7 @@ from fedcalib.workflows.session import SEEDS, Data, WorkflowSession
 
 def _list(words: Iterable[str]) -> str:
     *first, last = words
-    return f"{', '.join(first)} or {last}"
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def panel(title: str) -> Callable[..., Any]:
@@ -75,8 +75,21 @@ Logits = Annotated[str | None, _data(help="Columns of logits, such as 'logit_*',
 Probs = Annotated[str | None, _data(help="Columns of probabilities, such as 'p_*' or, by class name, 'prob_*'.")]
 Unit = Annotated[str | None, _data(help="Column of patients or users: one record of each at each site is kept.")]
 
+
+def _words(kind: registry.Kind) -> Callable[[str], list[str]]:
+    """What a shell may complete a word to."""
+    return lambda incomplete: [row.word for row in registry.choices(kind) if row.word.startswith(incomplete)]
+
+
+complete_method = _words("method")
 Model = Annotated[
-    str | None, _privacy("--privacy", help=f"{_list(row.word for row in ROWS if row.kind == 'privacy')}.")
+    str | None,
+    _privacy(
+        "--privacy",
+        autocompletion=_words("privacy"),
+        help=f"{_list(row.word for row in ROWS if row.kind == 'privacy')}.",
+        show_default="secagg; distributed with --epsilon",
+    ),
 ]
 Epsilon = Annotated[
     float | None, _privacy(help="Total budget of everything that this command releases, measurements included.")
@@ -209,6 +222,11 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+def usual_privacy(word: str | None, epsilon: float | None) -> str:
+    """The privacy model that was named; without one, that of exact sums, or the one that shares the noise."""
+    return word or ("secagg" if epsilon is None else "distributed")
+
+
 def privacy_model(
     word: str | None,
     epsilon: float | None,
@@ -218,8 +236,26 @@ def privacy_model(
 ) -> Privacy:
     """Make the privacy model that was asked for, with the whole budget of a command."""
     given = {"epsilon": epsilon, "delta": delta, "clip": clip, "colluding": colluding}
+    word = usual_privacy(word, epsilon)
+    _check_taken(word, [name for name, value in given.items() if value is not None])
     made: Privacy = registry.privacy(word, given)
     return made
+
+
+def _check_taken(word: str, given: Sequence[str]) -> None:
+    """Refuse flags that a privacy model does not take, and name the models that do."""
+    models = {row.word: row for row in registry.choices("privacy")}
+    if word not in models:
+        return
+    for name in given:
+        if name not in models[word].options:
+            others = [other for other, row in models.items() if name in row.options]
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"Expected {flag} with --privacy {_list(others)}, found --privacy {word}, which takes none."
+                if others
+                else f"Expected no {flag} with --privacy {word}, found one."
+            )
 
 
 def session(

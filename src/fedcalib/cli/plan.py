@@ -11,6 +11,8 @@ from fedcalib.cli import options
 from fedcalib.cli.voice import Voice
 from fedcalib.metrics.table import shown_in
 from fedcalib.planning.simulation import ScoreModel
+from fedcalib.workflows import documents
+from fedcalib.workflows.planning import NAMES
 from fedcalib.workflows.planning import plan as planned
 
 
@@ -25,11 +27,14 @@ def plan(
     auc: Annotated[float, Option(help="AUC that you expect of the model.")] = 0.75,
     confidence: Annotated[float, Option(help="How many times too large the log-odds are; 1 if calibrated.")] = 1.5,
     plot: Annotated[Path | None, Option(help="Draw the error curve into this PNG.")] = None,
+    out: Annotated[Path | None, Option(help="Directory for the plan and the error curve.")] = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
     """Solve for whichever of clients, epsilon and error is left out, by simulating the study."""
+    if out is not None:
+        documents.check_folder(out, NAMES)
     found = planned(
         metric,
         target_error=target_error,
@@ -39,4 +44,5 @@ def plan(
         scores=ScoreModel(positive_rate, auc, confidence),
     )
     drawn = {} if plot is None else {"plot": str(found.plot(plot))}
-    Voice(format_ is options.Format.JSON).result({**found.to_json(), **drawn}, found.tables())
+    written = {} if out is None else {"files": found.save(out)}
+    Voice(format_ is options.Format.JSON).result({**found.to_json(), **drawn, **written}, found.tables())

@@ -23,7 +23,8 @@ from fedcalib.deploy.job import Job
 from fedcalib.deploy.runs import Follower, JobFolder, Run, error_of
 from fedcalib.errors import InputError
 from fedcalib.files import write_all
-from fedcalib.loop import Result, run
+from fedcalib.loop import Result
+from fedcalib.runtimes import run
 from fedcalib.workflows.documents import TextTable
 
 

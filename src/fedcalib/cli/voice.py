@@ -5,6 +5,7 @@ Also the one place that knows which exit code an error becomes.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +36,26 @@ _CODES: Final = {
 def exit_code(error: BaseException) -> int:
     """The exit code of a command after an error; what is not listed is a bug of ours."""
     return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), BUG)
+
+
+_COLUMNS: Final = "score|logits|probs|label|site|unit|time|classes|positive|group|rival"
+
+
+def as_flags(text: str) -> str:
+    """A message of the package in the words of the command line: flags instead of arguments."""
+    text = re.sub(r"\b(\w+)(?:=\w+)? \(--([\w-]+)\)", _flag, text)
+    text = re.sub(r"state score, logits or probs\b", "state --score, --logits or --probs", text)
+    text = re.sub(rf"\bwith ({_COLUMNS})(?=[.,;)]| and )", r"with --\1", text)
+    text = re.sub(r"Set UserGaussian\(\.\.\., clip=10\) for ten records' worth, or an L2 norm per block", _CLIP, text)
+    return text.replace(" (start and until in Python)", "").replace("Expected max_missing", "Expected --max-missing")
+
+
+_CLIP: Final = "Add --clip 10 for ten records' worth"
+
+
+def _flag(found: re.Match[str]) -> str:
+    """The flag alone, where an argument of the same name stands before it."""
+    return f"--{found[2]}" if found[1].replace("_", "-") == found[2] else found[0]
 
 
 _WIDE: Final = 140  # columns, where there is no terminal to ask
@@ -68,7 +89,7 @@ class Voice(Notices):
 
     def warn(self, text: str) -> None:
         """Print something that should not be missed."""
-        self.note(f"Warning: {text}")
+        self.note(f"Warning: {as_flags(text)}")
 
     def _show(self, tables: Sequence[TextTable], stream: Any) -> None:
         from rich.box import SIMPLE_HEAD

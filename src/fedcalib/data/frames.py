@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -22,7 +22,7 @@ _EXAMPLE = "{'site': [...], 'score': [...], 'label': [...]}"
 class FrameTable(Table):
     """A frame: anything that Arrow can convert, or columns by name."""
 
-    frame: Any  # an Arrow table
+    frame: Any = field(repr=False)  # an Arrow table
     file: str = "the frame"
 
     @classmethod

@@ -15,6 +15,7 @@ import numpy as np
 from fedcalib.data.columns import ColumnLayout, Columns, listing
 from fedcalib.data.frames import tables_of
 from fedcalib.data.tables import Table
+from fedcalib.display import meant
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.records import Records, clip_logits
@@ -147,7 +148,8 @@ def read(
     """
     unknown = sorted(set(meaning) - _MEANINGS)
     if unknown:
-        raise InputError(f"Expected {', '.join(sorted(_MEANINGS))} besides columns, found {', '.join(unknown)}.")
+        hint = meant(unknown[0], (*_MEANINGS, "site", "label", "unit", "score", "logits", "probs", "seed"))
+        raise InputError(f"Expected {', '.join(sorted(_MEANINGS))} besides columns, found {', '.join(unknown)}.{hint}")
     columns = Columns(score=score, logits=logits, probs=probs, label=label, site=site, unit=unit, **meaning)
     return _warned(read_checked(data, columns, seed=seed))
 

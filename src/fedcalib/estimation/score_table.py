@@ -12,6 +12,7 @@ from typing import Final, final
 
 import numpy as np
 
+from fedcalib.display import brief
 from fedcalib.errors import InputError
 from fedcalib.estimation.smooth_density import Groups
 from fedcalib.estimation.trees import covariance, nonnegative_leaves
@@ -62,6 +63,9 @@ class ScoreTable:
     counts: Floats
     arity: int
     noise: tuple[Floats, ...]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def __post_init__(self) -> None:
         cells = len(self.edges) - 1

@@ -24,7 +24,7 @@ _MIN_PRIOR_MEAN = 0.005  # and as far from 1
 @final
 @dataclass(frozen=True)
 class FedBBQ(Method[Calibrator]):
-    """Average binnings of 2^`coarsest` to 2^`finest` bins by their Bayesian score, one class against the rest.
+    """Average coarse and fine binnings by how well each explains the labels, one class against the rest.
 
     The message is FedBin's at the finest resolution; coarser bins are sums of finer ones, so they cost nothing more.
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, TypeAlias, final
+from typing import Any, SupportsFloat, TypeAlias, final
 
 import numpy as np
 
@@ -39,11 +39,43 @@ class Measured:
     >>> import fedcalib as fc
     >>> fc.metrics.Measured(0.91, 0.89, 0.93).to_json()
     {'value': 0.91, 'low': 0.89, 'high': 0.93}
+
+    It can be used as the number that `value` is; `==` compares the interval too:
+
+    >>> auc = fc.metrics.Measured(0.91, 0.89, 0.93)
+    >>> float(auc), f"{auc:.3f}", auc > 0.9, round(auc, 1), str(auc)
+    (0.91, '0.910', True, 0.9, '0.9100 (0.8900 to 0.9300)')
     """
 
     value: float
     low: float = UNKNOWN
     high: float = UNKNOWN
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(float(self.value), digits)
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self.value), spec) if spec else str(self)
+
+    def __str__(self) -> str:
+        ends = (self.low, self.high)
+        known = "" if any(map(math.isnan, ends)) else f" ({self.low:.4f} to {self.high:.4f})"
+        return f"{self.value:.4f}{known}"
+
+    def __lt__(self, other: SupportsFloat) -> bool:
+        return float(self) < float(other)
+
+    def __le__(self, other: SupportsFloat) -> bool:
+        return float(self) <= float(other)
+
+    def __gt__(self, other: SupportsFloat) -> bool:
+        return float(self) > float(other)
+
+    def __ge__(self, other: SupportsFloat) -> bool:
+        return float(self) >= float(other)
 
     def to_json(self) -> dict[str, float | None]:
         """The three numbers by name; None for those that are not known."""

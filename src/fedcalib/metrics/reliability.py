@@ -15,6 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
+from fedcalib.display import brief
 from fedcalib.errors import InputError
 from fedcalib.metrics import intervals
 from fedcalib.metrics.binning import bin_edges, bin_index_unchecked, check_bins, merged_cells
@@ -61,6 +62,9 @@ class Reliability:
     confidence: Floats
     correct: Floats
     cuts: Floats | None = field(default=None, metadata=ADDED)
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def __post_init__(self) -> None:
         shapes = {np.shape(self.count), np.shape(self.confidence), np.shape(self.correct)}

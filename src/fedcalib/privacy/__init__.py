@@ -8,13 +8,14 @@ arithmetic and the clipping that several of them share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
 from fedcalib.accounting.events import Event
 from fedcalib.accounting.spending import EMPTY_CLIENT, Adjacency, Spending
 from fedcalib.cohort import Cohort, Participation
+from fedcalib.display import check_options
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.method import Budget, Method, Plan
@@ -100,6 +101,10 @@ class Privacy(ABC):
     >>> fc.SecAgg().private
     False
     """
+
+    def __new__(cls, *values: Any, **options: Any) -> Self:
+        check_options(cls, options)
+        return super().__new__(cls)
 
     @abstractmethod
     def mechanism(self, query: Query, plan: Plan, cohort: Cohort, participation: Participation) -> Mechanism:

@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from fedcalib.display import brief
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.numeric import ExactSum, finite
@@ -65,6 +66,9 @@ class LocalUpdate(LongQuery):
     clip: float
     largest: int | None = None
     column: str | None = "inputs"
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def __post_init__(self) -> None:
         if not self.clip > 0 or not np.isfinite(self.weights).all():
@@ -122,6 +126,9 @@ class LocalPosterior(LongQuery):
     width: int = 0
     seed: int = 0
     column: str | None = "inputs"
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def __post_init__(self) -> None:
         if not self.prior >= 0 or not self.most > 0 or not self.reach > 0 or self.width < 0:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack, final
+from typing import Any, ClassVar, Unpack, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
@@ -15,6 +16,7 @@ from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.artifacts.saving import with_disclosure
 from fedcalib.cohort import MIN_RECORDS, Disjoint, Everyone, Participation
 from fedcalib.data.reading import wording
+from fedcalib.display import check_made
 from fedcalib.errors import BudgetError, InputError, RefusedError
 from fedcalib.federation import Federation
 from fedcalib.files import save_text
@@ -44,6 +46,7 @@ from fedcalib.workflows.budget import (
 )
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.evaluation import site_rows
+from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
@@ -84,10 +87,11 @@ class Phases:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class CalibrationResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class CalibrationResult(WorkflowResult):
     """A calibrator, what it changes, and what it cost."""
 
+    command: ClassVar[str] = "calibrate"
     method: Method[Calibrator]
     calibrator: Calibrator
     before: Measurement | None
@@ -127,7 +131,7 @@ class CalibrationResult:
             held_out=False,
         )
 
-    @property
+    @cached_property  # published tables are merged for it, which takes time
     def warnings(self) -> tuple[str, ...]:
         """Everything that a reader has to know."""
         found = [one.published(self.min_count or 1) for one in (self.before, self.after) if one is not None]
@@ -142,6 +146,7 @@ class CalibrationResult:
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib calibrate --format json` prints it."""
         return {
+            "command": self.command,
             "method": documents.word(self.method),
             **self.counts,
             "privacy": asdict(self.privacy),
@@ -166,6 +171,16 @@ class CalibrationResult:
         return documents.frame(
             [{**row, "change": change.get(row["metric"]), "verdict": verdicts.get(row["metric"])} for row in rows]
         )
+
+    @property
+    def headline(self) -> str:
+        """The verdict on the calibration error."""
+        return self._summary(type(self.method).__name__)[0]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """On which records it was measured, the privacy statement, and the warnings."""
+        return (*self._summary(type(self.method).__name__)[1:], self.privacy.statement, *self.warnings)
 
     def tables(self) -> list[documents.TextTable]:
         """The result for people."""
@@ -253,6 +268,8 @@ class Calibration:
     min_count: int = MIN_RECORDS  # the smallest count that published tables of exact models show, apart from 0
 
     def __post_init__(self) -> None:
+        check_made(self.method, Method, "a method")
+        check_made(self.privacy, Privacy, "a privacy model")
         smallest_count(self.privacy, self.min_count)
 
     def dry_run(self) -> documents.DryRun:

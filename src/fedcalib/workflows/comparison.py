@@ -16,19 +16,22 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.cohort import Disjoint, Everyone, Participation
+from fedcalib.display import check_made
 from fedcalib.errors import BudgetError, FedcalibError, InputError, RefusedError
 from fedcalib.federation import Federation
-from fedcalib.loop import Outline, Result, Runtime, Step, Total, run
+from fedcalib.loop import Outline, Result, Runtime, Step, Total
 from fedcalib.method import Method, drive
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.methods.paired_evaluation import PairedMetrics, is_of_score
 from fedcalib.metrics.table import shown_in
 from fedcalib.privacy import Privacy
-from fedcalib.privacy.open import Open
+from fedcalib.privacy.secagg import SecAgg
 from fedcalib.query import Answer, Query
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records, Schema
-from fedcalib.runtimes import InProcess
+from fedcalib.registry import Registered, choices
+from fedcalib.runtimes import InProcess, run
+from fedcalib.workflows import documents
 from fedcalib.workflows.budget import added, scaled, together
 from fedcalib.workflows.comparison_result import ComparisonResult, MethodRow, exact_values, private_values
 from fedcalib.workflows.documents import Measurement
@@ -85,7 +88,7 @@ class ByClient(Holdout):
 
 def compare(
     data: Any,
-    methods: Methods,
+    methods: Methods | Sequence[Method[Calibrator]] | None = None,
     privacy: Privacy | None = None,
     *,
     participation: Participation | None = None,
@@ -105,9 +108,10 @@ def compare(
     data
         A federation, a pandas or Arrow frame, or files.
     methods
-        Methods by the names to show. One that does not apply is listed with the reason.
+        Methods, or methods by the names to show; all that `fedcalib methods` lists if left out. One that does not apply
+        is listed with the reason.
     privacy
-        The privacy model with the whole budget; `Open` if left out.
+        The privacy model with the whole budget; `SecAgg()` if left out.
     participation
         Who answers which query; everyone if left out.
     holdout
@@ -139,9 +143,39 @@ def compare(
     ['platt', 'temperature']
     """
     source, session = opening(data, **options)
-    model, who, apart = privacy or Open(), participation or Everyone(), holdout or ByRecord()
-    comparison = MethodComparison(source, methods, model, who, apart, session)
+    model, who, apart = privacy or SecAgg(), participation or Everyone(), holdout or ByRecord()
+    made, refused = (_by_name(methods), {}) if methods is not None else offered({})
+    comparison = MethodComparison(source, made, model, who, apart, session, refused)
     return comparison.spend() if spend else comparison.simulate(repeats)
+
+
+def _by_name(methods: Methods | Sequence[Method[Calibrator]]) -> Methods:
+    named = methods if isinstance(methods, Mapping) else {documents.word(one): one for one in methods}
+    for one in named.values():
+        check_made(one, Method, "a method")
+    return named
+
+
+def offered(
+    options: Mapping[str, Any], rows: Sequence[Registered] | None = None
+) -> tuple[dict[str, Method[Calibrator]], dict[str, str]]:
+    """Methods by their words, all that are registered if `rows` is left out, and why others cannot be made.
+
+    Parameters
+    ----------
+    options
+        Options of methods; each method takes those that it has.
+    rows
+        Rows of the registry.
+    """
+    made, refused = {}, {}
+    for row in choices("method") if rows is None else rows:
+        own = {name: value for name, value in options.items() if value is not None and name in row.options}
+        try:
+            made[row.word] = row.build(own)
+        except FedcalibError as error:
+            refused[row.word] = str(error)
+    return made, refused
 
 
 @final
@@ -156,7 +190,6 @@ class MethodComparison:
     holdout: Holdout
     session: WorkflowSession
     refused: Mapping[str, str] = field(default_factory=dict)  # methods that could not be made, with the reasons
-    facts: Mapping[str, Any] = field(default_factory=dict)  # to be repeated in the result
 
     def simulate(self, repeats: int = 3) -> ComparisonResult:
         """Run every method on the same splits, each with the whole budget, and measure exactly."""
@@ -175,7 +208,9 @@ class MethodComparison:
                 except FedcalibError as error:
                     refused[name] = str(error)
         base = MethodRow(_BASE, exact_values(before, before))
-        return self._result(base, rows, refused, SIMULATION, simulation=True, repeats=repeats, seed=session.simulate)
+        how: dict[str, Any] = {"simulation": True, "repeats": repeats, "seed": session.simulate}
+        first = next(iter(rows), base)
+        return self._result(base, rows, refused, SIMULATION, {"epsilon": first.epsilon, "delta": first.delta}, **how)
 
     def spend(self) -> ComparisonResult:
         """Run every method on a share of the budget, measure privately, and pay for all of it beforehand."""
@@ -197,17 +232,25 @@ class MethodComparison:
             conductor.tell()
             spent = conductor.stated(phases.total)
         base, simulate = MethodRow(_BASE, private_values(before, before)), self.session.simulate
-        told = replace(self, facts={**self.facts, "epsilon": spent.epsilon, "delta": spent.delta})
-        return told._result(base, rows, refused, spent.statement, simulation=simulate is not None, seed=simulate)
+        paid = {"epsilon": spent.epsilon, "delta": spent.delta}
+        how: dict[str, Any] = {"simulation": simulate is not None, "seed": simulate}
+        return self._result(base, rows, refused, spent.statement, paid, **how)
 
     def _result(
-        self, base: MethodRow, rows: Sequence[MethodRow], refused: Mapping[str, str], statement: str, **how: Any
+        self,
+        base: MethodRow,
+        rows: Sequence[MethodRow],
+        refused: Mapping[str, str],
+        statement: str,
+        spent: Mapping[str, float | None],
+        **how: Any,
     ) -> ComparisonResult:
         _check_some(rows, refused)
         order = tuple(sorted(rows, key=lambda row: row.error))
-        return ComparisonResult(
-            base, order, refused, statement, split=self.holdout.of, holdout=self.holdout.share, facts=self.facts, **how
-        )
+        privacy = {"model": type(self.privacy).__name__, "unit": order[0].unit, **spent}
+        settings = {"participation": repr(self.participation)}
+        apart: dict[str, Any] = {"split": self.holdout.of, "holdout": self.holdout.share}
+        return ComparisonResult(base, order, refused, statement, settings=settings, privacy=privacy, **apart, **how)
 
     @property
     def _settings(self) -> dict[str, Any]:

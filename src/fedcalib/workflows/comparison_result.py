@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from fedcalib.report.row_plots import comparison as picture
 from fedcalib.report.values import Contender
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import Measurement
+from fedcalib.workflows.result import WorkflowResult
 
-NAMES: Final = ("comparison.json", "comparison.html", "comparison.png")
+NAMES: Final = ("result.json", "report.html", "comparison.png")
 _LARGEST_LOSS: Final = -1.0  # points of accuracy; a method that loses more is marked
 
 
@@ -94,10 +95,11 @@ class MethodRow:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class ComparisonResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class ComparisonResult(WorkflowResult):
     """The base model, the methods from best to worst by classwise calibration error, and those that were refused."""
 
+    command: ClassVar[str] = "compare"
     base: MethodRow
     rows: tuple[MethodRow, ...]
     refused: Mapping[str, str]  # reasons, by the names of the methods
@@ -107,7 +109,8 @@ class ComparisonResult:
     holdout: float  # share of them
     repeats: int = 1
     seed: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)  # repeated in the result
+    settings: Mapping[str, Any] = field(default_factory=dict)  # repeated in the result
+    privacy: Mapping[str, Any] = field(default_factory=dict)  # the privacy model, and what was or would be spent
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -118,13 +121,14 @@ class ComparisonResult:
     @property
     def _about(self) -> dict[str, Any]:
         names = ("simulation", "repeats", "seed", "split", "holdout")
-        return {**self.facts, **{name: getattr(self, name) for name in names}}
+        return {**self.settings, **{name: getattr(self, name) for name in names}}
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib compare --format json` prints it."""
         return {
+            "command": self.command,
             **self._about,
-            "statement": self.statement,
+            "privacy": {**self.privacy, "simulation": self.simulation, "statement": self.statement},
             "warnings": list(self.warnings),
             "base": {name: value for name, value in self.base.to_json().items() if value is not None},
             "methods": [row.to_json() for row in self.rows],
@@ -134,6 +138,17 @@ class ComparisonResult:
     def to_frame(self) -> Any:
         """A pandas frame with one row per method, the base model first."""
         return documents.frame([row.to_json() for row in (self.base, *self.rows)])
+
+    @property
+    def headline(self) -> str:
+        """Which method has the lowest calibration error."""
+        return self._headline()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the comparison spent, the warnings, and which methods were refused."""
+        refused = f"Refused: {', '.join(self.refused)}." if self.refused else ""
+        return (self.statement, *self.warnings, *filter(None, [refused]))
 
     def tables(self) -> list[documents.TextTable]:
         """The result for people."""
@@ -173,9 +188,9 @@ class ComparisonResult:
 
     def save(self, folder: documents.Folder) -> dict[str, str]:
         """Write the result, the report and the picture into a folder; say where each file is."""
-        contents = (documents.text(self.to_json()).encode(), self.page(), self.picture().png)
-        documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
-        return {Path(name).suffix[1:]: str(Path(folder) / name) for name in NAMES}
+        document = {**self.to_json(), "files": documents.places(folder, NAMES)}
+        contents = (documents.text(document).encode(), self.page(), self.picture().png)
+        return documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
 
     def _headline(self) -> str:
         if not self.rows:

@@ -22,16 +22,17 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Calibrator, Identity, Mixture
 from fedcalib.artifacts.evaluation import MetricsReport, Review
 from fedcalib.artifacts.performance import BinaryPerformance, Performance
+from fedcalib.display import brief
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_sheet import ScoreSheet, mean, mean_score
 from fedcalib.federation import Federation
-from fedcalib.loop import Result, run
+from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.table import ACCURACY, AUC
 from fedcalib.privacy import Privacy
-from fedcalib.runtimes import InProcess
+from fedcalib.runtimes import InProcess, run
 from fedcalib.types import Array, Bools, Ints
 from fedcalib.workflows.budget import added
 
@@ -288,6 +289,9 @@ class Timeline:
     windows: tuple[Window, ...]
     spending: Spending
     next: Calibrator
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def alarms(self) -> tuple[str, ...]:

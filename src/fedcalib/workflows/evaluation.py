@@ -22,6 +22,7 @@ from fedcalib.artifacts.performance import BinaryPerformance, Performance
 from fedcalib.artifacts.performance_parts import GroupedPerformance, PairedPerformance
 from fedcalib.artifacts.saving import load
 from fedcalib.cohort import MIN_RECORDS, Everyone, Participation
+from fedcalib.display import check_made
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_figures import DECISIONS, BinaryFigures
 from fedcalib.federation import Federation
@@ -34,6 +35,7 @@ from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import NET_BENEFIT, SENSITIVITY
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.open import Open
+from fedcalib.privacy.secagg import SecAgg
 from fedcalib.query import Answer, Query
 from fedcalib.records import Schema
 from fedcalib.report.values import SiteRow
@@ -177,7 +179,7 @@ class Evaluation:
     """Everything that an evaluation is told."""
 
     data: Data
-    privacy: Privacy = field(default_factory=Open)
+    privacy: Privacy = field(default_factory=SecAgg)
     participation: Participation = field(default_factory=Everyone)
     calibrator: Calibrator | None = None  # applied before anything is measured
     per_client: bool = False  # the usual client's own error as well, within the same budget
@@ -190,6 +192,7 @@ class Evaluation:
     rival: str = ""  # the column of another model's scores, to be compared on the same records
 
     def __post_init__(self) -> None:
+        check_made(self.privacy, Privacy, "a privacy model")
         smallest_count(self.privacy, self.min_count)
         if self.rival and self.decision.targeted:
             raise InputError("Expected --threshold with --rival, found a target for the threshold; state a number.")
@@ -276,7 +279,7 @@ class Evaluation:
         """Sites at a distance, or the records with calibrated scores if a calibrator was given."""
         if isinstance(self.data.source, Runtime):
             return self.data.source, ()
-        federation, warnings = conductor.read(self.data, self.privacy.private)
+        federation, warnings = conductor.read(self.data.named_by(self.calibrator), self.privacy.private)
         federation = self.groups.over(federation)
         if self.calibrator is None:
             return federation, warnings
@@ -423,7 +426,7 @@ def evaluate(
         A `Federation`, a pandas or Arrow frame, one or several files (patterns are written out), or a `Runtime` of
         sites at a distance.
     privacy
-        The privacy model with the whole budget; `Open()` if left out.
+        The privacy model with the whole budget; `SecAgg()` if left out, which hides single sites.
     calibrator
         Applied to the scores before anything is measured.
     participation
@@ -475,8 +478,8 @@ def evaluate(
     >>> label = rng.random(900) < score
     >>> hospital = rng.choice(["east", "north", "west"], 900)
     >>> federation = fc.Federation.by_site(fc.Records.of_scores(score, label), hospital)
-    >>> done = evaluate(federation)
-    >>> round(done.metrics.auc.value, 2)
+    >>> done = evaluate(federation, fc.Open())
+    >>> print(f"{done.metrics.auc:.2f}")
     0.83
     >>> [site.site for site in done.sites]
     ['east', 'north', 'west']
@@ -489,7 +492,7 @@ def evaluate(
         data=replace(told, columns=replace(told.columns, groups=wanted.names, rival=rival or None)),
         groups=wanted,
         rival=rival,
-        privacy=privacy or Open(),
+        privacy=privacy or SecAgg(),
         participation=participation or Everyone(),
         calibrator=calibrator,
         per_client=per_client,

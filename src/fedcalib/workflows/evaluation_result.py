@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import ClientErrors
 from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.files import save_text
-from fedcalib.metrics.table import ACCURACY, AUC, OBSERVED_EXPECTED
+from fedcalib.metrics.table import ACCURACY, AUC, ECE, OBSERVED_EXPECTED
 from fedcalib.report.canvas import Picture
 from fedcalib.report.row_plots import forest
 from fedcalib.report.values import MetricRow
 from fedcalib.workflows import documents, reports, site_spread
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.groups import GroupResult
+from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.site_spread import Spread
 
-NAMES: Final = reports.EVALUATION_FILES
+NAMES: Final = ("result.json", *reports.EVALUATION_FILES)
 
 
 @final
@@ -39,10 +40,11 @@ class SiteMetrics:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class EvaluationResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class EvaluationResult(WorkflowResult):
     """What was measured, of all sites and of each where they can be seen, and what it cost."""
 
+    command: ClassVar[str] = "evaluate"
     metrics: Measurement
     per_client: ClientErrors | None  # the usual client's own error, where it was asked for
     sites: tuple[SiteMetrics, ...] | None  # None where the privacy model hides them
@@ -75,6 +77,7 @@ class EvaluationResult:
         rival = {} if self.rival is None else {"rival": self._rival(self.rival)}
         classes = reports.class_rows(self.metrics, self.min_count)
         return {
+            "command": self.command,
             "method": "federated-metrics",
             **self.counts,
             "privacy": asdict(self.privacy),
@@ -116,6 +119,18 @@ class EvaluationResult:
                 own = documents.by_metric({"measured": found})
                 rows += [{"column": one.column, "group": name, **row} for row in own]
         return documents.frame(rows)
+
+    @property
+    def headline(self) -> str:
+        """Ranking, accuracy and calibration, with their intervals."""
+        found = documents.metrics(self.metrics) or {}
+        titles = {metric.name: metric.title for metric in (AUC, ACCURACY, ECE)}
+        return "; ".join(f"{title} {documents.said(found[name])}" for name, title in titles.items() if name in found)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """At which threshold decisions were measured, the privacy statement, and the warnings."""
+        return (*self._summary, self.privacy.statement, *self.warnings)
 
     def tables(self) -> list[documents.TextTable]:
         """The result for people."""
@@ -191,5 +206,7 @@ class EvaluationResult:
         return tuple(said)
 
     def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the report, the pictures and the evaluation into a folder; say where each file is."""
-        return documents.write_all(folder, self.files())
+        """Write the result, the report, the pictures and the evaluation into a folder; say where each file is."""
+        contents = {"result.json": b"", **self.files()}
+        document = {**self.to_json(), "files": documents.places(folder, contents)}
+        return documents.write_all(folder, {**contents, "result.json": documents.text(document).encode()})

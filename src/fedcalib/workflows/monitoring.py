@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final, Unpack, final
+from typing import Any, ClassVar, Final, Unpack, final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fedcalib import wire
 from fedcalib.artifacts.calibrator import Calibrator, Identity
 from fedcalib.artifacts.evaluation import MetricsReport, Review
 from fedcalib.cohort import MIN_RECORDS, Everyone
+from fedcalib.display import check_made
 from fedcalib.errors import BudgetError, InputError
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
@@ -26,7 +27,7 @@ from fedcalib.metrics.intervals import UNKNOWN, Measured
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.metrics.table import ACCURACY, ECE, Metric, shown_in
 from fedcalib.privacy import Privacy
-from fedcalib.privacy.open import Open
+from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page, render
@@ -50,6 +51,7 @@ from fedcalib.workflows.drift import (
     together,
     windows_between,
 )
+from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
 NAMES: Final = ("calibrator.json", "result.json", "report.html")
@@ -83,7 +85,7 @@ def monitor(
     data
         A pandas or Arrow frame, or files, with a column of dates or of numbered days.
     privacy
-        The privacy model with the whole budget; `Open` if left out.
+        The privacy model with the whole budget; `SecAgg()` if left out.
     by
         The length of a window: "day", "week" or "month". Weeks and months are those of the calendar. Days that are only
         numbered make windows of 1, 7 or 30 days from `start` on.
@@ -129,7 +131,7 @@ def monitor(
     source, session = opening(data, **options)
     return Monitoring(
         data=source,
-        privacy=privacy or Open(),
+        privacy=privacy or SecAgg(),
         by=Every(by),
         start=None if start is None else as_day(start, "start"),
         until=None if until is None else as_day(until, "until"),
@@ -144,10 +146,11 @@ def monitor(
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class MonitorResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class MonitorResult(WorkflowResult):
     """Every window with its metrics and alarms, what they cost, and the calibrator to serve next."""
 
+    command: ClassVar[str] = "monitor"
     timeline: Timeline
     by: Every
     false_alarms: float
@@ -199,7 +202,17 @@ class MonitorResult:
         return {"windows": len(pairs), "mean_ece_never": never.value, "mean_ece_served": served.value, "hurt": hurt}
 
     @property
-    def summary(self) -> tuple[str, ...]:
+    def headline(self) -> str:
+        """How many windows raised an alarm, and which."""
+        return self.findings[0]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What windows can detect, the privacy statement, and the warnings."""
+        return (*self.findings[1:], self.timeline.spending.statement, *self.warnings)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
         """The main findings in sentences."""
         alarms = f": {', '.join(self.alarms)}" if self.alarms else ""
         said = [
@@ -224,6 +237,7 @@ class MonitorResult:
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib monitor --format json` prints it."""
         return {
+            "command": self.command,
             "by": str(self.by),
             "false_alarms": self.false_alarms,
             "min_effect": self.min_effect,
@@ -330,7 +344,7 @@ class MonitorResult:
         spent = self.timeline.spending
         page = Page(
             title="A classifier watched over time",
-            summary=self.summary,
+            summary=self.findings,
             privacy=(spent.statement,),
             private=self.private,
             simulation=spent.simulation,
@@ -347,14 +361,11 @@ class MonitorResult:
 
     def save(self, folder: documents.Folder, chart: str = "timeline.png") -> dict[str, str]:
         """Write the result, the report, the first chart and the next calibrator; say where each file is."""
-        contents = {
-            "result.json": documents.text(self.to_json()).encode(),
-            "report.html": self.page(),
-            chart: self.charts()[0].png,
-        }
+        contents = {"result.json": b"", "report.html": self.page(), chart: self.charts()[0].png}
         if self.recalibrate:
             contents["calibrator.json"] = self.timeline.next.dumps(self.timeline.spending).encode()
-        return documents.write_all(folder, contents)
+        document = {**self.to_json(), "files": documents.places(folder, contents)}
+        return documents.write_all(folder, {**contents, "result.json": documents.text(document).encode()})
 
 
 def _watched(monitor: Monitor, labels: list[str], ask: Ask) -> tuple[Timeline, tuple[str, ...]]:
@@ -474,6 +485,9 @@ class Monitoring:
     until: Day | None = None  # the last day that counts; None for that of the latest record
 
     def __post_init__(self) -> None:
+        check_made(self.privacy, Privacy, "a privacy model")
+        if self.method is not None:
+            check_made(self.method, Method, "a method")
         if self.privacy.budget is not None and (self.start is None or self.until is None):
             raise InputError(
                 "Expected --from and --until (start and until in Python) with a privacy model that has an epsilon, "
@@ -543,7 +557,7 @@ class Monitoring:
 
     def _windows(self, conductor: Conductor) -> Windows:
         """Read the records and cut them by time; records outside of all windows are left out."""
-        federation, warnings = conductor.read(self.data, self.privacy.private)
+        federation, warnings = conductor.read(self.data.named_by(self.calibrator), self.privacy.private)
         if self.calibrator is not None:
             federation = replace(federation, records=self.calibrator.over(federation.records))
         days = _days(federation)

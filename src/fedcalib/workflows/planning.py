@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 from fedcalib.errors import InputError
 from fedcalib.planning import Forecast, Study
@@ -14,10 +14,13 @@ from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import trade_off
 from fedcalib.report.values import PlotLine
 from fedcalib.workflows import documents
+from fedcalib.workflows.result import WorkflowResult
 
+NAMES: Final = ("result.json", "plan.png")
 _CLIENTS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show studies of these sizes around the answer
 _EPSILONS: Final = (0.3, 1.0, 3.0)
 _FEWEST: Final = 20  # clients
+_STATEMENT: Final = "Simulation: nobody was asked, and nothing was spent."
 _TOLERANCE: Final = 1.1  # a search stops at errors that are this close to the target
 
 
@@ -79,10 +82,11 @@ def _solved(study: Study, target: float | None, clients: int | None, epsilon: fl
 
 
 @final
-@dataclass(frozen=True)
-class StudyPlan:
+@dataclass(frozen=True, repr=False)
+class StudyPlan(WorkflowResult):
     """A study that was planned: what it would be off by, and whether that is enough."""
 
+    command: ClassVar[str] = "plan"
     study: Study
     forecast: Forecast
     target_error: float | None = None
@@ -123,9 +127,12 @@ class StudyPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, as `fedcalib plan --format json` prints it."""
+        privacy = {"model": self.study.privacy, "epsilon": self.forecast.epsilon}
         return {
+            "command": self.command,
             "metric": self.study.metric,
-            "privacy": self.study.privacy,
+            "privacy": {**privacy, "simulation": True, "statement": _STATEMENT},
+            "warnings": [] if self.enough else [self.verdict],
             "target_error": self.target_error,
             **_row(self.forecast),
             "enough": self.enough,
@@ -137,12 +144,22 @@ class StudyPlan:
         """A pandas frame with one row per study around the answer."""
         return documents.frame([_row(forecast) for forecast in self.around])
 
+    @property
+    def headline(self) -> str:
+        """The answer in a sentence."""
+        return self.verdict
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """That nobody was asked."""
+        return (_STATEMENT,)
+
     def tables(self) -> list[documents.TextTable]:
         """The plan for people."""
         rows = tuple(_cells(forecast) for forecast in self.around)
         title = f"Error of {self.study.metric} around that"
-        verdict = documents.TextTable("", ("", ""), (("verdict", self.verdict),))
-        return [verdict, documents.TextTable(title, ("clients", "epsilon", "error"), rows)]
+        around = documents.TextTable(title, ("clients", "epsilon", "error"), rows)
+        return [around, documents.TextTable("", ("", ""), (("verdict", self.verdict),))]
 
     def picture(self) -> Picture:
         """The error against the number of clients, one line per epsilon."""
@@ -154,6 +171,12 @@ class StudyPlan:
             lines.append(PlotLine(label, [one.clients for one in own], [one.error for one in own]))
         metric = self.study.metric
         return trade_off(lines, "clients", f"error of {metric}", f"Error of {metric}, {self.study.privacy}")
+
+    def save(self, folder: documents.Folder) -> dict[str, str]:
+        """Write the plan and its picture into a folder; say where each file is."""
+        document = {**self.to_json(), "files": documents.places(folder, NAMES)}
+        contents = (documents.text(document).encode(), self.picture().png)
+        return documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
 
     def plot(self, path: Path | str) -> Path:
         """Write the picture as a PNG."""

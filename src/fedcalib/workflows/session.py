@@ -21,11 +21,13 @@ import numpy as np
 
 from fedcalib import files
 from fedcalib.accounting.spending import Spending
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, SECRET_BYTES, Participation
 from fedcalib.data import Columns, Reading, Table
 from fedcalib.data.frames import FrameTable, tables_of
 from fedcalib.data.reading import Rejected, read_tables
 from fedcalib.data.tables import FileTable
+from fedcalib.display import meant
 from fedcalib.errors import BudgetError, InputError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
@@ -173,6 +175,17 @@ class Data:
         """Take a federation or a runtime as it is, and anything else as `fedcalib.read` does."""
         ready = isinstance(source, Federation | Runtime)
         return cls(source if ready else tables_of(source), columns or Columns())
+
+    def __repr__(self) -> str:
+        """Where the records come from, without any of them."""
+        return f"Data({self.source!r}, {self.columns!r})"
+
+    def named_by(self, calibrator: Calibrator | None) -> Data:
+        """The data read with the class names of a calibrator, unless names were stated."""
+        names, columns = () if calibrator is None else calibrator.class_names, self.columns
+        if not names or columns.classes is not None or columns.positive is not None:
+            return self
+        return replace(self, columns=replace(columns, classes=names))
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -329,6 +342,10 @@ def opening(source: Any, **options: Unpack[Options]) -> tuple[Data, WorkflowSess
     given: dict[str, Any] = dict(options)
     if "seed" in given:
         raise InputError(f"Expected {SEEDS.format('split_seed', 'simulate')}, found seed; state which you mean.")
+    known = tuple(Options.__annotations__)
+    if wrong := [name for name in given if name not in known]:
+        hint = meant(wrong[0], known) if wrong[0] != "epsilon" else " Pass it as privacy=fc.DistributedDP(epsilon=...)."
+        raise InputError(f"Expected options of a workflow ({', '.join(known)}), found '{wrong[0]}'.{hint}")
     names = ("split_seed", "simulate", "account", "notices")
     running: dict[str, Any] = {name: given.pop(name) for name in names if name in given}
     running |= {name: Path(place) for name in ("state", "ledger") if (place := given.pop(name, None)) is not None}
@@ -377,7 +394,8 @@ def _answerable(agreed: Agreement[T]) -> Agreement[T]:
     if hidden and agreed.cohort.expected < MIN_CLIENTS:
         raise TooFewClients(
             f"Expected at least {MIN_CLIENTS} clients in a sum that hides them, found {agreed.cohort.expected:.4g}; "
-            "nothing was read. Add clients, or choose a privacy model in which each client protects itself."
+            "nothing was read. Add clients, or choose a privacy model in which each client protects itself (local) or "
+            "one that hides nothing (open)."
         )
     return agreed
 
