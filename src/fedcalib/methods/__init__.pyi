@@ -3,6 +3,7 @@ from fedcalib.artifacts.steps import ByScale as ByScale
 from fedcalib.flows.tables import Doubting as Doubting
 from fedcalib.flows.tables import Unweighted as Unweighted
 from fedcalib.flows.tables import Weighted as Weighted
+from fedcalib.methods.averaged_curve import AveragedCurve as AveragedCurve
 from fedcalib.methods.bbse import CBPE as CBPE
 from fedcalib.methods.bbse import ClassShares as ClassShares
 from fedcalib.methods.bbse import ConfusionOf as ConfusionOf

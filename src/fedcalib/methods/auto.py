@@ -11,6 +11,7 @@ from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.flows.wrapped import after, clip_quantile, within_clip
 from fedcalib.method import Budget, Flow, Method
+from fedcalib.methods.averaged_curve import AveragedCurve
 from fedcalib.methods.bbse import ClassCounts
 from fedcalib.methods.compose import Averaged, Pipeline
 from fedcalib.methods.residual_binning import ClassShifts, ResidualBinning, TwoLevel
@@ -36,10 +37,11 @@ _CLIP_PER_ROOT_RECORD = 0.22  # a client's sums grow as the square root of its n
 class Auto(Method[Calibrator]):
     """Choose and chain calibration methods by the number of clients and the privacy budget, both public.
 
-    With exact sums (`epsilon` None): a temperature, then the mean of a vector scaling and an order-preserving scaling,
-    each with logit offsets on two levels. A private run passes its budget on, and what is set here goes first. Many
-    units times epsilon pay for a temperature and shifts per class, fewer for a temperature alone; with very few, no
-    query is sent and the artifact is an `Identity` that states why.
+    Two classes have a composition of their own, `AveragedCurve`. With more, and exact sums (`epsilon` None): a
+    temperature, then the mean of a vector scaling and an order-preserving scaling, each with logit offsets on two
+    levels. A private run passes its budget on, and what is set here goes first. Many units times epsilon pay for a
+    temperature and shifts per class, fewer for a temperature alone; with very few, no query is sent and the artifact is
+    an `Identity` that states why.
 
     Parameters
     ----------
@@ -54,7 +56,8 @@ class Auto(Method[Calibrator]):
         A public guess at a client's number of records. None estimates it privately with a twentieth of the budget where
         that buys an answer, and otherwise takes fifty.
     guard
-        Keep the classifier's top class on top, record by record.
+        Keep the classifier's top class on top, record by record. None keeps it with more than two classes; a curve of
+        two classes keeps the ranking, and a class that was chosen at 0.5 may change.
     ridge
         Penalty of the vector scaling toward the identity.
 
@@ -74,7 +77,7 @@ class Auto(Method[Calibrator]):
     unit: Unit | None = None
     alone: Unit | None = None
     typical_records: float | None = 50.0
-    guard: bool = True
+    guard: bool | None = None
     ridge: float = 3.0
 
     def __post_init__(self) -> None:
@@ -100,15 +103,20 @@ class Auto(Method[Calibrator]):
             flow = after(found, stage.protocol(schema))
             step = yield from (flow if clip is None else within_clip(clip, flow))
             found = chained(found, _named_identity(step))
-        return KeepTop(found) if self.guard and not isinstance(found, Identity) else found
+        return KeepTop(found) if self._guarded(schema.classes) and not isinstance(found, Identity) else found
+
+    def _guarded(self, classes: int) -> bool:
+        return classes > 2 if self.guard is None else self.guard
 
     def stages(self, schema: Schema) -> tuple[Method[Calibrator], ...]:
         """The methods that public facts call for, in order; none where noise would be too large for all of them."""
         if self.epsilon is None:
-            return self._exact(schema.classes)
+            return (AveragedCurve(),) if schema.classes == 2 else self._exact(schema.classes)
         signal = self._signal(schema)
         if signal < MIN_SIGNAL_FOR_TEMPERATURE:
             return ()
+        if schema.classes == 2:
+            return (AveragedCurve(self.epsilon, self._unit, self.alone, self._typical),)
         if signal < MIN_SIGNAL_FOR_CLASS_SHIFTS:
             return (self._temperature(1.0),)
         return self._temperature(TEMPERATURE_WEIGHT), self._by_class(schema.classes, 1 - TEMPERATURE_WEIGHT)
@@ -117,7 +125,7 @@ class Auto(Method[Calibrator]):
         """A temperature, then two chains averaged; offsets after the guard restore what it takes from a class."""
         temperature = OneShotTemperature(_TEMPERATURES, reach=30.0, refinements=2, typical_records=self._typical)
         both = Averaged((self._by_vector(), self._by_order(classes)))
-        return (Pipeline((temperature, both), guard=True), _OFFSETS) if self.guard else (temperature, both)
+        return (Pipeline((temperature, both), guard=True), _OFFSETS) if self._guarded(classes) else (temperature, both)
 
     def _by_vector(self) -> Method[Calibrator]:
         """A factor and a shift per class, then offsets."""
