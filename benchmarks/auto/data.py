@@ -159,4 +159,4 @@ def network(name: str) -> fc.Records:
     """The test records of a CIFAR-10 network, as logits."""
     with np.load(SHARED / "cifar10_logits" / "cifar10_logits.npz") as stored:
         key = next(key for key in stored if key.startswith(name))
-        return fc.Records.of_logits(stored[key].astype(float), stored["labels"].astype(int))
+        return fc.Records.of_logits(stored[key].astype(float), stored["y"].astype(int))

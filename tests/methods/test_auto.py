@@ -13,7 +13,10 @@ from fedcalib import metrics, wire
 from fedcalib.artifacts.calibrator import chained
 from fedcalib.artifacts.scaling import Temperature, VectorScaling
 from fedcalib.errors import InputError
+from fedcalib.families import SoftmaxDerivatives
+from fedcalib.families.affine import VectorFamily
 from fedcalib.methods.compare_models import ReviewWindow
+from fedcalib.queries.scaling import ScalingGradient
 from fedcalib.queries.temperature import TemperatureScores
 from fedcalib.queries.wrapped import Calibrated, Clipped
 from tests.contract.subjects import federation
@@ -113,6 +116,24 @@ def test_whole_clients_are_hidden_without_a_trusted_aggregator_too() -> None:
 
 def _both(result: fc.Result[fc.Calibrator], records: fc.Records) -> tuple[np.ndarray, np.ndarray]:
     return records.probs, result.artifact.of(records)
+
+
+def test_exact_sums_take_six_messages() -> None:
+    assert len(fc.method.Plan.of(fc.Auto(), fc.Schema(10, 100)).queries) == 6
+
+
+def test_exact_sums_write_no_hessian_of_a_record_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under secure aggregation the curvature is a sum of matrix products, near the sum of what records would add."""
+    data = federation(5, records=3000)
+    query = ScalingGradient(VectorFamily(), (0.9,) * 5 + (0.1,) * 5, 50.0)
+    scale = np.full(query.size, 2.0**24)
+    by_row = query.total(data, fc.Simulated(0), scale)
+    monkeypatch.setattr(SoftmaxDerivatives, "curvature", None)
+    whole = query.rounded(data, fc.Simulated(0), scale)
+    blocks = query.split(whole - by_row)
+    assert not blocks["gradient"].any()
+    assert not blocks["loss"].any()
+    assert np.abs(blocks["curvature"]).max() <= len(data.records)  # one step per record
 
 
 def test_it_sends_no_query_where_noise_is_too_large() -> None:

@@ -28,6 +28,7 @@ TEMPERATURE_WEIGHT: Final = 0.2  # the temperature's fraction of the budget wher
 _Z_THRESHOLD = 1.5  # standard errors by which the gradient at T = 1 must differ from zero to change a classifier
 _CLIENT_SIZES: Final = tuple(float(2**i) for i in range(11))  # from 1 to 1,024 records
 _TEMPERATURES: Final = 9  # a factor of the square root of two apart: half of the exponentials are squares
+_ROUNDS: Final = 2  # Newton steps of the gaps, after a temperature and shifts
 _OFFSETS: Final = ResidualBinning(sharing=TwoLevel())
 _CLIP_PER_ROOT_RECORD = 0.22  # a client's sums grow as the square root of its number of records
 
@@ -123,18 +124,22 @@ class Auto(Method[Calibrator]):
 
     def _exact(self, classes: int) -> tuple[Method[Calibrator], ...]:
         """A temperature, then two chains averaged; offsets after the guard restore what it takes from a class."""
-        temperature = OneShotTemperature(_TEMPERATURES, reach=30.0, refinements=2, typical_records=self._typical)
-        both = Averaged((self._by_vector(), self._by_order(classes)))
+        few = classes <= MAX_CLASSES_FOR_CURVATURE  # Newton steps with a whole Hessian make up for a rough temperature
+        typical, refinements = self._typical, 0 if few else 2
+        temperature = OneShotTemperature(_TEMPERATURES, reach=30.0, refinements=refinements, typical_records=typical)
+        both = Averaged((self._by_vector(few), self._by_order(few)))
         return (Pipeline((temperature, both), guard=True), _OFFSETS) if self._guarded(classes) else (temperature, both)
 
-    def _by_vector(self) -> Method[Calibrator]:
-        """A factor and a shift per class, then offsets."""
-        return Pipeline((RidgeVector(ridge=self.ridge), _OFFSETS))
+    def _by_vector(self, few: bool) -> Method[Calibrator]:
+        """A factor and a shift per class, then offsets; with few classes, as many messages as the other chain."""
+        vector = RidgeVector(rounds=_ROUNDS + 1, ridge=self.ridge, soft=False) if few else RidgeVector(ridge=self.ridge)
+        return Pipeline((vector, _OFFSETS))
 
-    def _by_order(self, classes: int) -> Method[Calibrator]:
+    def _by_order(self, few: bool) -> Method[Calibrator]:
         """Shifts per class, then gaps between sorted logits, then offsets."""
-        if classes <= MAX_CLASSES_FOR_CURVATURE:
-            return Pipeline((ClassShifts(typical_records=self._typical), RidgeOPVector(ridge=10.0), _OFFSETS))
+        if few:
+            gaps = RidgeOPVector(rounds=_ROUNDS, ridge=10.0, soft=False)
+            return Pipeline((ClassShifts(typical_records=self._typical), gaps, _OFFSETS))
         return Pipeline((RidgeVector(ridge=10.0), RidgeOPVector(ridge=30.0), _OFFSETS))
 
     @property

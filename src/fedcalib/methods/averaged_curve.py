@@ -31,6 +31,8 @@ _LOCAL: Final = ((30_000.0, 8, 4.0), (150_000.0, 16, 6.0), (float("inf"), 32, 8.
 _MANY_CLIENTS: Final = 400.0  # clients x epsilon from which on eight cells are better than four
 _TEMPERATURE_SHARE: Final = 0.2  # of the budget of whole clients
 _STEPS: Final = 2  # queries for residuals, which share the rest of it
+_MAX_SUM: Final = 1e12  # beyond any sum of clients' scores; keeps products finite whatever the noise
+_MIN_RELATIVE_VARIANCE: Final = 1e-6  # keeps the equations solvable
 _LEAST_CHANGE: Final = 5e-3  # of log-odds; less is none
 
 
@@ -116,13 +118,15 @@ def counts_of(query: ScoreCells, answer: Answer, clear: float) -> Counts:
 
 def scores_of(query: ScoreResiduals, answer: Answer, clients: int) -> Scores:
     """What clients' scores say: a cell's slope is shrunk where noise explains it, and chance varies with its share."""
-    slope, noise = np.maximum(answer["slope"], 0.0), answer.variance("slope")
+    score, slope = (np.clip(np.nan_to_num(answer[name]), -_MAX_SUM, _MAX_SUM) for name in ("score", "slope"))
+    slope, noise = np.maximum(slope, 0.0), answer.variance("slope")
     squares = slope**2
     slope = slope * np.divide(squares, squares + noise, out=np.zeros_like(squares), where=squares + noise > 0)
     share = slope / max(float(slope.sum()), 1e-300)
-    variance = answer.variance("score") + clients / query.reach**2 * share + 1e-9
+    variance = answer.variance("score") + clients / query.reach**2 * share
+    variance = np.maximum(variance, _MIN_RELATIVE_VARIANCE * (slope**2 + 1.0))
     odds = query.axis.odds(query.cells)
-    return Scores(odds, np.nan_to_num(answer["score"]), slope, variance, (float(odds[0]), float(odds[-1])))
+    return Scores(odds, score, slope, variance, (float(odds[0]), float(odds[-1])))
 
 
 def _curve(said: Likelihood) -> Calibrator:
