@@ -29,6 +29,8 @@ END: Final = 28.0  # beyond all log-odds that are told apart
 _LIMITS: Final = tuple(float(log_odds(1 - 10.0**-digits)) for digits in (2, 3, 4, 6))  # 99% to 1 - 1e-6
 LAPLACE_Z: Final = 6.0  # standard deviations that Laplace noise exceeds in none of some hundred cells
 NORMAL_Z: Final = 4.0  # the same for sums of many reports
+_FARTHEST: Final = 300.0  # log-odds of which the exponential is a float
+_MAX_COUNT: Final = 1e12  # beyond any count of records; keeps products finite whatever the noise
 _KNOTS: Final = 40
 _GROUPS: Final = 300  # of cells with equally many records each
 _WIDTH: Final = 0.1  # of a group in log-odds, at most
@@ -221,7 +223,8 @@ def _shapes(limits: list[Limits], knots: Floats) -> list[list[Shape]]:
 
 def _mean_odds(weights: Floats, curves: Floats) -> Floats:
     """Log-odds of the mean probability, shape (n,), without loss near 0 and 1."""
-    low, high = -np.logaddexp(0.0, -curves), -np.logaddexp(0.0, curves)
+    inside = np.clip(curves, -_FARTHEST, _FARTHEST)
+    low, high = -np.logaddexp(0.0, -inside), -np.logaddexp(0.0, inside)
     top = np.maximum(low.max(axis=0), high.max(axis=0))
     return np.asarray(np.log(weights @ np.exp(low - top)) - np.log(weights @ np.exp(high - top)))
 
@@ -245,8 +248,9 @@ class Counts(Likelihood):
         Exact ones are merged into a few hundred cells. Of noisy ones those at either end whose sum does not stand out
         are left out, since noise far out would count with its log-odds, and the others are made nonnegative.
         """
+        counts = np.clip(np.nan_to_num(counts), -_MAX_COUNT, _MAX_COUNT)
         if not noise.any():
-            return _merged(odds, counts)
+            return _merged(odds, np.maximum(counts, 0.0))
         ends = float(odds[0]), float(odds[-1])
         total = counts.sum(axis=0)
         first, last = (_stands_out(total[::step], noise[::step], clear) for step in (-1, 1))
@@ -295,7 +299,9 @@ class Counts(Likelihood):
             move = np.linalg.solve(hessian, x.T @ (positive - (positive + negative) * rate) - weights)
             size = float(np.abs(x @ move).max(initial=0.0))
             move *= min(1.0, _MAX_MOVE / max(size, 1e-300))
-            while (new := _posterior(base + x @ (weights + move), weights + move, positive, negative)) < value - 1e-9:
+            while (
+                new := _posterior(base + x @ (weights + move), weights + move, positive, negative)
+            ) < value - 1e-9 * (1 + abs(value)):
                 move /= 2
             weights, value = weights + move, new
             if size < _TOLERANCE:
