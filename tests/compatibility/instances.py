@@ -116,6 +116,7 @@ INSTANCES = [
     T.Auto(epsilon=1.0, unit="record", alone=None, typical_records=50.0, guard=True, ridge=3.0),
     T.PlattScaling(cells=8),
     T.BetaScaling(buckets=64, tree=TREE),
+    T.MonotoneTemperature(temperatures=(4.0, 2.0, 1.0, 0.75), reach=8.0, weight=0.5),
     T.AveragedCurve(epsilon=1.0, unit="client", alone=None, typical_records=20.0),
     T.QuantileBinning(buckets=8, tree=TREE, recount=0.25, smoothing=2.0),
     T.IsotonicBuckets(buckets=8, tree=TREE),
@@ -385,6 +386,7 @@ INSTANCES = [
     T.GroupedMetrics(column="sex", groups=("F", "M"), measure=MEASURE),
     T.PairedMetrics(calibrator=TEMPERATURE, column="", measure=MEASURE),
     T.PairedCells(cells=4, axis=T.EvenLogOdds(reach=6.0), column="rival", calibrator=None),
+    T.GradientSteps(inverses=(0.5, 1.0, 2.0), reach=8.0, weight=0.5),
     T.ScoreResiduals(
         cells=4,
         before=TEMPERATURE,

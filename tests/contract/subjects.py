@@ -46,6 +46,7 @@ METHODS: list[fc.Method] = [
     fc.OneShotTemperature(),
     fc.OneShotTemperature(refinements=2),
     fc.BoundedTemperature(),
+    fc.methods.MonotoneTemperature(),
     fc.methods.ResidualBinning(),
     fc.methods.ClassShifts(),
     fc.methods.ResidualBinning(sharing=fc.methods.Pooled()),

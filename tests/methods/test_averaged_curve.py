@@ -57,7 +57,7 @@ def test_every_privacy_model_corrects_a_line(model: fc.privacy.Privacy, slope: f
 @EACH_MODEL
 @pytest.mark.parametrize("records", [400, 20_000])
 def test_a_calibrated_classifier_is_left_alone(model: fc.privacy.Privacy, records: int) -> None:
-    """Of forty calibrated classifiers the rule allows two to be changed; what was there before changed most of them."""
+    """The rule allows one of a hundred to be changed; what was there before changed most of them."""
     changed = 0
     for seed in range(40):
         place = fc.InProcess(federation(*drawn(records, seed), clients=records // 50))

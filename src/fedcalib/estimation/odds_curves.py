@@ -171,8 +171,8 @@ class Likelihood(ABC):
     def averaged(self) -> tuple[Floats, Floats]:
         """Nodes, and calibrated log-odds there: the mean probability over shapes, made to increase.
 
-        The identity keeps a share of 1 until the labels are 20 times as likely under a change, and 20 / that ratio
-        beyond. The ratio has mean 1 if the classifier is calibrated, so it passes 20 with a probability of 5% at most.
+        The identity keeps a share of 1 until the labels are 100 times as likely under a change, and 100 / that ratio
+        beyond. The ratio has mean 1 if the classifier is calibrated, so it passes 100 in 1% of the runs at most.
         """
         best = self._best_limits()
         kinds = _shapes([best] if best == self.ends else [self.ends, best], self._knots())

@@ -16,16 +16,16 @@ from fedcalib.methods.bbse import ClassCounts
 from fedcalib.methods.compose import Averaged, Pipeline
 from fedcalib.methods.residual_binning import ClassShifts, ResidualBinning, TwoLevel
 from fedcalib.methods.ridge_scaling import RidgeOPVector, RidgeVector
-from fedcalib.methods.temperature import BoundedTemperature, OneShotTemperature
+from fedcalib.methods.temperature import BoundedTemperature, MonotoneTemperature, OneShotTemperature
 from fedcalib.query import Unit
 from fedcalib.records import Schema
 
 MIN_SIGNAL_FOR_TEMPERATURE: Final = 10.0  # units times epsilon; below, noise is as large as temperatures differ
-MIN_SIGNAL_FOR_CLASS_SHIFTS: Final = 250.0  # units times epsilon from which they are worth a part of the budget
+MIN_SIGNAL_FOR_CLASS_SHIFTS: Final = 150.0  # units times epsilon from which they have a part of the budget
 MIN_SIGNAL_FOR_CLIENT_SIZE: Final = 750.0  # the same for a private estimate of how many records a client has
 MAX_CLASSES_FOR_CURVATURE: Final = 32  # beyond, the message of all pairs of classes is too long
-TEMPERATURE_WEIGHT: Final = 0.2  # the temperature's fraction of the budget where shifts per class follow it
-_Z_THRESHOLD = 1.5  # standard errors by which the gradient at T = 1 must differ from zero to change a classifier
+TEMPERATURE_WEIGHT: Final = 0.3  # the least fraction of the budget for the temperature, where signal is plenty
+_ALONE_FACTOR: Final = 4.0  # where noise adds up, a temperature can be found long before shifts per class
 _CLIENT_SIZES: Final = tuple(float(2**i) for i in range(11))  # from 1 to 1,024 records
 _TEMPERATURES: Final = 9  # a factor of the square root of two apart: half of the exponentials are squares
 _ROUNDS: Final = 2  # Newton steps of the gaps, after a temperature and shifts
@@ -118,9 +118,15 @@ class Auto(Method[Calibrator]):
             return ()
         if schema.classes == 2:
             return (AveragedCurve(self.epsilon, self._unit, self.alone, self._typical),)
-        if signal < MIN_SIGNAL_FOR_CLASS_SHIFTS:
+        weight = self._shifts_weight(signal)
+        if weight <= 0:
             return (self._temperature(1.0),)
-        return self._temperature(TEMPERATURE_WEIGHT), self._by_class(schema.classes, 1 - TEMPERATURE_WEIGHT)
+        return self._temperature(1 - weight), self._by_class(schema.classes, weight)
+
+    def _shifts_weight(self, signal: float) -> float:
+        """The fraction of the budget for shifts per class, which grows from nothing with the signal."""
+        least = MIN_SIGNAL_FOR_CLASS_SHIFTS * (_ALONE_FACTOR if self.alone else 1.0)
+        return (1 - TEMPERATURE_WEIGHT) * max(1 - least / signal, 0.0)
 
     def _exact(self, classes: int) -> tuple[Method[Calibrator], ...]:
         """A temperature, then two chains averaged; offsets after the guard restore what it takes from a class."""
@@ -159,9 +165,7 @@ class Auto(Method[Calibrator]):
     def _temperature(self, weight: float) -> Method[Calibrator]:
         if self._unit == "client":
             return BoundedTemperature(weight=weight)
-        return OneShotTemperature(
-            lowest=0.7, highest=4.0, doubt=_Z_THRESHOLD, weight=weight, typical_records=self._typical
-        )
+        return MonotoneTemperature(weight=weight)
 
     def _by_class(self, classes: int, weight: float) -> Method[Calibrator]:
         if classes <= MAX_CLASSES_FOR_CURVATURE:

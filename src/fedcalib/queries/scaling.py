@@ -90,7 +90,8 @@ class ScalingGradient(RecordQuery):
 
         So no record's Hessian is written out: their sum is a matrix product.
         """
-        size, exact, curvature = len(self.parameters), ExactSum(len(self.parameters) + 1), 0.0
+        size, exact = len(self.parameters), ExactSum(len(self.parameters) + 1)
+        curvature: Floats = np.zeros(self.size - size - 1)
         kept = np.append(np.arange(size), self.size - 1)
         grid = Grid([size, 1], [float(scale[0]), float(scale[-1])], [(sqrt(size), 1.0, 1.0), (1.0, 1.0, 1.0)])
         for part in federation.records.chunks(self._cached_rows(federation.records)):
