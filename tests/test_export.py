@@ -18,6 +18,7 @@ from fedcalib.artifacts.calibrator import Calibrator, Mixture
 from fedcalib.artifacts.scaling import (
     Beta,
     MatrixScaling,
+    OddsCurve,
     OrderPreservingNetwork,
     OrderPreservingVector,
     Platt,
@@ -80,6 +81,7 @@ CALIBRATORS: dict[str, Calibrator] = {
     "platt near one": Platt(1 - 1e-8, 0.0),
     "platt within a span": Platt(0.4, -0.7, (-1.5, 1.0)),
     "beta": Beta(0.5, 1.5, 0.2),
+    "curve of log-odds": OddsCurve((-28.0, -1.0, 0.5, 28.0), (-9.0, -2.0, 0.1, 21.0)),
     "beta within a span": Beta(0.5, 1.5, 0.2, (-1.5, 1.0)),
     "offsets": OFFSETS,
     "shifts": fc.artifacts.LogitShifts(tuple(map(tuple, RNG.normal(0, 0.5, (4, 2)).tolist())), 8.0),

@@ -318,3 +318,33 @@ def test_an_adversarial_record_learns_no_more_than_epsilon() -> None:
     assert audit.claimed == 2.0
     assert audit.passes
     assert audit.lower_epsilon > 1.0
+
+
+def test_a_mild_shift_is_left_alone_where_sources_are_few() -> None:
+    """Fifty sources of ten records at epsilon 1: noise alone moved temperatures by a factor of two before."""
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.full(10, 0.05), 20_000)
+    labels = (probs.cumsum(axis=1) < rng.random((20_000, 1))).sum(axis=1).clip(0, 9)
+    test = fc.Records.of_probs(probs, labels)
+    errors = []
+    for seed in range(30):
+        rows = np.random.default_rng(seed).choice(20_000, 500, replace=False)
+        place = fc.InProcess(fc.Federation.iid(test.take(rows), 50, seed=0))
+        found = fc.run(fc.AccT(), place, fc.SourceLaplace(1.0), randomness=fc.Simulated(seed)).artifact
+        errors.append(fc.metrics.ece(found.of(test), labels))
+    base = fc.metrics.ece(probs, labels)
+    assert base < 0.02
+    assert np.mean(errors) <= 1.1 * base + 1e-3
+
+
+def test_a_strong_shift_is_still_found() -> None:
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.full(10, 0.05), 20_000)
+    labels = (probs.cumsum(axis=1) < rng.random((20_000, 1))).sum(axis=1).clip(0, 9)
+    sharp = fc.Records.of_logits(3 * np.log(np.maximum(probs, 1e-12)), labels)
+    place = fc.InProcess(fc.Federation.iid(sharp.take(np.arange(2000)), 50, seed=0))
+    found = [
+        fc.run(fc.AccT(), place, fc.SourceLaplace(1.0), randomness=fc.Simulated(seed)).artifact.temperature
+        for seed in range(10)
+    ]
+    assert 1.5 < float(np.median(found)) < 6

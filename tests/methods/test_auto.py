@@ -13,7 +13,10 @@ from fedcalib import metrics, wire
 from fedcalib.artifacts.calibrator import chained
 from fedcalib.artifacts.scaling import Temperature, VectorScaling
 from fedcalib.errors import InputError
+from fedcalib.families import SoftmaxDerivatives
+from fedcalib.families.affine import VectorFamily
 from fedcalib.methods.compare_models import ReviewWindow
+from fedcalib.queries.scaling import ScalingGradient
 from fedcalib.queries.temperature import TemperatureScores
 from fedcalib.queries.wrapped import Calibrated, Clipped
 from tests.contract.subjects import federation
@@ -85,7 +88,7 @@ def test_composition_follows_public_facts() -> None:
     assert [type(stage).__name__ for stage in many] == ["BoundedTemperature", "ResidualBinning"]
     records = fc.Auto(epsilon=1.0, unit="record").stages(fc.Schema(10, 100))
     # five thousand records protect themselves as well as five thousand clients
-    assert [type(stage).__name__ for stage in records] == ["OneShotTemperature", "ClassShifts"]
+    assert [type(stage).__name__ for stage in records] == ["MonotoneTemperature", "ClassShifts"]
 
 
 @pytest.mark.parametrize("typical", [20.0, None])
@@ -113,6 +116,24 @@ def test_whole_clients_are_hidden_without_a_trusted_aggregator_too() -> None:
 
 def _both(result: fc.Result[fc.Calibrator], records: fc.Records) -> tuple[np.ndarray, np.ndarray]:
     return records.probs, result.artifact.of(records)
+
+
+def test_exact_sums_take_six_messages() -> None:
+    assert len(fc.method.Plan.of(fc.Auto(), fc.Schema(10, 100)).queries) == 6
+
+
+def test_exact_sums_write_no_hessian_of_a_record_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under secure aggregation the curvature is a sum of matrix products, near the sum of what records would add."""
+    data = federation(5, records=3000)
+    query = ScalingGradient(VectorFamily(), (0.9,) * 5 + (0.1,) * 5, 50.0)
+    scale = np.full(query.size, 2.0**24)
+    by_row = query.total(data, fc.Simulated(0), scale)
+    monkeypatch.setattr(SoftmaxDerivatives, "curvature", None)
+    whole = query.rounded(data, fc.Simulated(0), scale)
+    blocks = query.split(whole - by_row)
+    assert not blocks["gradient"].any()
+    assert not blocks["loss"].any()
+    assert np.abs(blocks["curvature"]).max() <= len(data.records)  # one step per record
 
 
 def test_it_sends_no_query_where_noise_is_too_large() -> None:
@@ -249,6 +270,60 @@ def test_no_model_makes_a_calibrated_classifier_much_worse(model: fc.privacy.Pri
     found = [fc.run(fc.Auto(), place, model, randomness=fc.Simulated(k)).artifact for k in range(10)]
     losses = [metrics.nll(one.of(records), labels) for one in found]
     assert np.mean(losses) < 1.03 * metrics.nll(probs, labels)
+
+
+def calibrated(records: int, classes: int, seed: int) -> fc.Records:
+    """Labels that are drawn from the classifier's own probabilities."""
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.full(classes, 0.2), records)
+    labels = (probs.cumsum(axis=1) < rng.random((records, 1))).sum(axis=1).clip(0, classes - 1)
+    return fc.Records.of_probs(probs, labels)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        fc.DistributedDP(0.3),
+        fc.DistributedDP(3.0),
+        fc.SourceLaplace(1.0),
+        fc.LocalDP(3.0),
+        fc.UserGaussian(1.0, 1e-5),
+        fc.SecAgg(),
+    ],
+    ids=lambda model: f"{type(model).__name__}-{getattr(model, 'epsilon', 0)}",
+)
+def test_a_calibrated_classifier_is_rarely_changed(model: fc.privacy.Privacy) -> None:
+    """By the rule, one run of a hundred at most; with exact sums, whatever is changed leaves the loss where it was."""
+    changed, losses = 0, []
+    for seed in range(20):
+        records = calibrated(3000, 5, seed)
+        place = fc.InProcess(fc.Federation.iid(records, 60, seed=0))
+        found = fc.run(fc.Auto(), place, model, randomness=fc.Simulated(seed)).artifact
+        changed += not isinstance(found, fc.artifacts.Identity)
+        test = calibrated(3000, 5, 1000 + seed)
+        losses.append(metrics.nll(found.of(test), test.labels) / metrics.nll(test.probs, test.labels))
+    assert changed <= 1 or isinstance(model, fc.SecAgg)
+    assert np.mean(losses) < 1.005
+
+
+def test_local_reports_carry_a_temperature() -> None:
+    data = fc.Federation.iid(federation(6, records=10_000).records, 100, seed=0)
+    before = metrics.classwise_ece(data.records.probs, data.records.labels)
+    for seed in range(3):
+        result = fc.run(fc.Auto(), fc.InProcess(data), fc.LocalDP(5.0), randomness=fc.Simulated(seed))
+        assert metrics.classwise_ece(result.artifact.of(data.records), data.records.labels) < 0.8 * before
+
+
+@pytest.mark.parametrize("alone", [None, "client", "record"])
+def test_shares_of_the_budget_change_smoothly(alone: str | None) -> None:
+    weights = []
+    for epsilon in np.geomspace(0.02, 100.0, 400):
+        stages = fc.Auto(float(epsilon), "record", alone).stages(fc.Schema(10, 100))
+        weights.append([stage.weight for stage in stages] + [0.0] * (2 - len(stages)))
+    found = np.array([pair for pair in weights if pair[0]])
+    assert np.abs(np.diff(found, axis=0)).max() < 0.02
+    assert found[0].tolist() == [1.0, 0.0]
+    assert found[-1, 1] > 0.5
 
 
 def test_settings_are_checked() -> None:

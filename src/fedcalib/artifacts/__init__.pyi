@@ -28,6 +28,7 @@ from fedcalib.artifacts.performance_parts import PairedPerformance as PairedPerf
 from fedcalib.artifacts.saving import Artifact as Artifact
 from fedcalib.artifacts.scaling import Beta as Beta
 from fedcalib.artifacts.scaling import MatrixScaling as MatrixScaling
+from fedcalib.artifacts.scaling import OddsCurve as OddsCurve
 from fedcalib.artifacts.scaling import OrderPreservingNetwork as OrderPreservingNetwork
 from fedcalib.artifacts.scaling import OrderPreservingVector as OrderPreservingVector
 from fedcalib.artifacts.scaling import Platt as Platt

@@ -198,6 +198,41 @@ class Beta(Calibrator):
         return of_log_odds(self.low * rising + self.high * falling + self.intercept)
 
 
+@final
+@dataclass(frozen=True)
+class OddsCurve(Calibrator):
+    """A curve from the log-odds of class 1 to calibrated ones, linear between nodes.
+
+    Parameters
+    ----------
+    odds
+        Log-odds of the nodes, increasing; at least two.
+    values
+        Calibrated log-odds at the nodes, increasing, so ranking never changes. Beyond the last node they rise by a
+        hundredth of the distance.
+
+    Examples
+    --------
+    >>> from fedcalib.artifacts.scaling import OddsCurve
+    >>> OddsCurve((-28.0, 0.0, 28.0), (-14.0, 0.0, 28.0))([0.1, 0.5, 0.9]).round(2)
+    array([0.25, 0.5 , 0.9 ])
+    """
+
+    odds: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        both = np.array([self.odds, self.values]) if len(self.odds) == len(self.values) else np.zeros((2, 0))
+        if both.shape[1] < 2 or not np.isfinite(both).all() or not (np.diff(both, axis=1) > 0).all():
+            raise InputError("Expected two or more increasing log-odds and as many increasing values, found others.")
+
+    def calibrate(self, probs: Floats, logits: Floats) -> Floats:
+        binary(probs)
+        odds = logits[:, 1] - logits[:, 0]
+        inside = np.clip(odds, self.odds[0], self.odds[-1])
+        return of_log_odds(np.interp(inside, self.odds, self.values) + BEYOND * (odds - inside))
+
+
 BEYOND: Final = 0.01  # of the distance beyond the span of a fit
 
 

@@ -16,10 +16,24 @@ from fedcalib.types import Floats
 
 OFFSET_DEVIATIONS: Final = (0.03, 0.1, 0.3, 1.0)  # prior standard deviations of an offset, one hypothesis each
 SHIFT_DEVIATIONS: Final = (0.0, *OFFSET_DEVIATIONS)
+FALSE_MOVES: Final = 0.01  # the most often that a stage may change a calibrated classifier
 _PRIOR_ROWS: Final = 2.0  # how many rows the prior on hypotheses counts for
 _EM_ITERATIONS: Final = 30
 _MAX_RESIDUAL: Final = 1e12  # beyond any sum of residuals; keeps products finite whatever the noise
 _TRACE_Z: Final = 5.0  # a Hessian is used only if its trace exceeds this many standard deviations of its noise
+
+
+def unmoved_share(log_ratio: float) -> float:
+    """The share of the identity in an average, given how much more likely labels are under some change, in logarithms.
+
+    It is 1 up to a ratio of 1 / `FALSE_MOVES` and falls in proportion to the ratio beyond. Under a calibrated
+    classifier the mean of the ratio is at most 1, whatever the changes and their prior, so by Markov's inequality
+    something is changed with a probability of at most `FALSE_MOVES`.
+
+    >>> [round(unmoved_share(float(np.log(ratio))), 2) for ratio in (1, 100, 200, 10_000)]
+    [1.0, 1.0, 0.5, 0.01]
+    """
+    return float(np.exp(min(0.0, -np.log(FALSE_MOVES) - log_ratio)))
 
 
 def offsets(
@@ -99,8 +113,10 @@ def shifts(residual: Floats, curvature: Floats, noise: float, curvature_noise: f
         rotated = vectors.T @ gradient
         evidence.append(-0.5 * float(rotated**2 / values @ np.ones_like(values)) - 0.5 * float(np.log(values).sum()))
         means.append(prior.T @ (vectors @ (rotated / values)))
-    weights = np.exp(np.array(evidence) - max(evidence))
-    mean: Floats = (weights / weights.sum()) @ np.array(means)
+    # the first hypothesis is that all shifts are zero
+    weights = np.exp(np.array(evidence[1:]) - max(evidence[1:]))
+    ratio = float(np.log(weights.mean())) + max(evidence[1:]) - evidence[0]
+    mean: Floats = (1 - unmoved_share(ratio)) * (weights / weights.sum()) @ np.array(means[1:])
     return mean.reshape(classes, cells)
 
 

@@ -12,6 +12,7 @@ from fedcalib.artifacts.scaling import (
     BEYOND,
     Beta,
     MatrixScaling,
+    OddsCurve,
     OrderPreservingNetwork,
     OrderPreservingVector,
     Platt,
@@ -72,6 +73,21 @@ def _(calibrator: Beta, graph: Graph, scores: Scores) -> str:
 
 
 @calibrated.register
+def _(calibrator: OddsCurve, graph: Graph, scores: Scores) -> str:
+    """The first value, and for each piece its slope times the part of it that lies below the log-odds."""
+    zero, one = (graph.columns(scores.logits, k, k + 1) for k in (0, 1))
+    odds = graph.op("Sub", one, zero)
+    nodes, values = np.array([calibrator.odds]), np.array([calibrator.values])
+    widths = np.diff(nodes)
+    covered = graph.op("Min", graph.op("Max", graph.op("Sub", odds, nodes[:, :-1]), 0.0), widths)
+    risen = graph.reduced("ReduceSum", graph.op("Mul", covered, np.diff(values) / widths))
+    inside = graph.op("Clip", odds, calibrator.odds[0], calibrator.odds[-1])
+    beyond = ops.scaled(graph, graph.op("Sub", odds, inside), BEYOND)
+    curve = graph.op("Add", graph.op("Add", risen, calibrator.values[0]), beyond)
+    return ops.both_classes(graph, ops.sigmoid(graph, curve))
+
+
+@calibrated.register
 def _(calibrator: OrderPreservingVector, graph: Graph, scores: Scores) -> str:
     logits = ops.one_score(graph, scores.logits, len(calibrator.shift))
     values, order = _ranked(graph, logits)
@@ -99,7 +115,7 @@ def _(calibrator: VectorScaling | MatrixScaling) -> int | None:
 
 
 @classes_of.register
-def _(calibrator: Platt | Beta) -> int | None:
+def _(calibrator: Platt | Beta | OddsCurve) -> int | None:
     return 2
 
 

@@ -3,6 +3,7 @@ from fedcalib.artifacts.steps import ByScale as ByScale
 from fedcalib.flows.tables import Doubting as Doubting
 from fedcalib.flows.tables import Unweighted as Unweighted
 from fedcalib.flows.tables import Weighted as Weighted
+from fedcalib.methods.averaged_curve import AveragedCurve as AveragedCurve
 from fedcalib.methods.bbse import CBPE as CBPE
 from fedcalib.methods.bbse import ClassShares as ClassShares
 from fedcalib.methods.bbse import ConfusionOf as ConfusionOf
@@ -33,6 +34,7 @@ from fedcalib.methods.residual_binning import ResidualBinning as ResidualBinning
 from fedcalib.methods.residual_binning import TwoLevel as TwoLevel
 from fedcalib.methods.ridge_scaling import RidgeOPVector as RidgeOPVector
 from fedcalib.methods.ridge_scaling import RidgeVector as RidgeVector
+from fedcalib.methods.temperature import MonotoneTemperature as MonotoneTemperature
 from fedcalib.metrics.binning import EvenLogOdds as EvenLogOdds
 from fedcalib.metrics.binning import EvenProbability as EvenProbability
 from fedcalib.metrics.binning import ListedScores as ListedScores

@@ -11,22 +11,24 @@ from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.flows.wrapped import after, clip_quantile, within_clip
 from fedcalib.method import Budget, Flow, Method
+from fedcalib.methods.averaged_curve import AveragedCurve
 from fedcalib.methods.bbse import ClassCounts
 from fedcalib.methods.compose import Averaged, Pipeline
 from fedcalib.methods.residual_binning import ClassShifts, ResidualBinning, TwoLevel
 from fedcalib.methods.ridge_scaling import RidgeOPVector, RidgeVector
-from fedcalib.methods.temperature import BoundedTemperature, OneShotTemperature
+from fedcalib.methods.temperature import BoundedTemperature, MonotoneTemperature, OneShotTemperature
 from fedcalib.query import Unit
 from fedcalib.records import Schema
 
 MIN_SIGNAL_FOR_TEMPERATURE: Final = 10.0  # units times epsilon; below, noise is as large as temperatures differ
-MIN_SIGNAL_FOR_CLASS_SHIFTS: Final = 250.0  # units times epsilon from which they are worth a part of the budget
+MIN_SIGNAL_FOR_CLASS_SHIFTS: Final = 150.0  # units times epsilon from which they have a part of the budget
 MIN_SIGNAL_FOR_CLIENT_SIZE: Final = 750.0  # the same for a private estimate of how many records a client has
 MAX_CLASSES_FOR_CURVATURE: Final = 32  # beyond, the message of all pairs of classes is too long
-TEMPERATURE_WEIGHT: Final = 0.2  # the temperature's fraction of the budget where shifts per class follow it
-_Z_THRESHOLD = 1.5  # standard errors by which the gradient at T = 1 must differ from zero to change a classifier
+TEMPERATURE_WEIGHT: Final = 0.3  # the least fraction of the budget for the temperature, where signal is plenty
+_ALONE_FACTOR: Final = 4.0  # where noise adds up, a temperature can be found long before shifts per class
 _CLIENT_SIZES: Final = tuple(float(2**i) for i in range(11))  # from 1 to 1,024 records
 _TEMPERATURES: Final = 9  # a factor of the square root of two apart: half of the exponentials are squares
+_ROUNDS: Final = 2  # Newton steps of the gaps, after a temperature and shifts
 _OFFSETS: Final = ResidualBinning(sharing=TwoLevel())
 _CLIP_PER_ROOT_RECORD = 0.22  # a client's sums grow as the square root of its number of records
 
@@ -36,10 +38,11 @@ _CLIP_PER_ROOT_RECORD = 0.22  # a client's sums grow as the square root of its n
 class Auto(Method[Calibrator]):
     """Choose and chain calibration methods by the number of clients and the privacy budget, both public.
 
-    With exact sums (`epsilon` None): a temperature, then the mean of a vector scaling and an order-preserving scaling,
-    each with logit offsets on two levels. A private run passes its budget on, and what is set here goes first. Many
-    units times epsilon pay for a temperature and shifts per class, fewer for a temperature alone; with very few, no
-    query is sent and the artifact is an `Identity` that states why.
+    Two classes have a composition of their own, `AveragedCurve`. With more, and exact sums (`epsilon` None): a
+    temperature, then the mean of a vector scaling and an order-preserving scaling, each with logit offsets on two
+    levels. A private run passes its budget on, and what is set here goes first. Many units times epsilon pay for a
+    temperature and shifts per class, fewer for a temperature alone; with very few, no query is sent and the artifact is
+    an `Identity` that states why.
 
     Parameters
     ----------
@@ -54,7 +57,8 @@ class Auto(Method[Calibrator]):
         A public guess at a client's number of records. None estimates it privately with a twentieth of the budget where
         that buys an answer, and otherwise takes fifty.
     guard
-        Keep the classifier's top class on top, record by record.
+        Keep the classifier's top class on top, record by record. None keeps it with more than two classes; a curve of
+        two classes keeps the ranking, and a class that was chosen at 0.5 may change.
     ridge
         Penalty of the vector scaling toward the identity.
 
@@ -74,7 +78,7 @@ class Auto(Method[Calibrator]):
     unit: Unit | None = None
     alone: Unit | None = None
     typical_records: float | None = 50.0
-    guard: bool = True
+    guard: bool | None = None
     ridge: float = 3.0
 
     def __post_init__(self) -> None:
@@ -100,33 +104,48 @@ class Auto(Method[Calibrator]):
             flow = after(found, stage.protocol(schema))
             step = yield from (flow if clip is None else within_clip(clip, flow))
             found = chained(found, _named_identity(step))
-        return KeepTop(found) if self.guard and not isinstance(found, Identity) else found
+        return KeepTop(found) if self._guarded(schema.classes) and not isinstance(found, Identity) else found
+
+    def _guarded(self, classes: int) -> bool:
+        return classes > 2 if self.guard is None else self.guard
 
     def stages(self, schema: Schema) -> tuple[Method[Calibrator], ...]:
         """The methods that public facts call for, in order; none where noise would be too large for all of them."""
         if self.epsilon is None:
-            return self._exact(schema.classes)
+            return (AveragedCurve(),) if schema.classes == 2 else self._exact(schema.classes)
         signal = self._signal(schema)
         if signal < MIN_SIGNAL_FOR_TEMPERATURE:
             return ()
-        if signal < MIN_SIGNAL_FOR_CLASS_SHIFTS:
+        if schema.classes == 2:
+            return (AveragedCurve(self.epsilon, self._unit, self.alone, self._typical),)
+        weight = self._shifts_weight(signal)
+        if weight <= 0:
             return (self._temperature(1.0),)
-        return self._temperature(TEMPERATURE_WEIGHT), self._by_class(schema.classes, 1 - TEMPERATURE_WEIGHT)
+        return self._temperature(1 - weight), self._by_class(schema.classes, weight)
+
+    def _shifts_weight(self, signal: float) -> float:
+        """The fraction of the budget for shifts per class, which grows from nothing with the signal."""
+        least = MIN_SIGNAL_FOR_CLASS_SHIFTS * (_ALONE_FACTOR if self.alone else 1.0)
+        return (1 - TEMPERATURE_WEIGHT) * max(1 - least / signal, 0.0)
 
     def _exact(self, classes: int) -> tuple[Method[Calibrator], ...]:
         """A temperature, then two chains averaged; offsets after the guard restore what it takes from a class."""
-        temperature = OneShotTemperature(_TEMPERATURES, reach=30.0, refinements=2, typical_records=self._typical)
-        both = Averaged((self._by_vector(), self._by_order(classes)))
-        return (Pipeline((temperature, both), guard=True), _OFFSETS) if self.guard else (temperature, both)
+        few = classes <= MAX_CLASSES_FOR_CURVATURE  # Newton steps with a whole Hessian make up for a rough temperature
+        typical, refinements = self._typical, 0 if few else 2
+        temperature = OneShotTemperature(_TEMPERATURES, reach=30.0, refinements=refinements, typical_records=typical)
+        both = Averaged((self._by_vector(few), self._by_order(few)))
+        return (Pipeline((temperature, both), guard=True), _OFFSETS) if self._guarded(classes) else (temperature, both)
 
-    def _by_vector(self) -> Method[Calibrator]:
-        """A factor and a shift per class, then offsets."""
-        return Pipeline((RidgeVector(ridge=self.ridge), _OFFSETS))
+    def _by_vector(self, few: bool) -> Method[Calibrator]:
+        """A factor and a shift per class, then offsets; with few classes, as many messages as the other chain."""
+        vector = RidgeVector(rounds=_ROUNDS + 1, ridge=self.ridge, soft=False) if few else RidgeVector(ridge=self.ridge)
+        return Pipeline((vector, _OFFSETS))
 
-    def _by_order(self, classes: int) -> Method[Calibrator]:
+    def _by_order(self, few: bool) -> Method[Calibrator]:
         """Shifts per class, then gaps between sorted logits, then offsets."""
-        if classes <= MAX_CLASSES_FOR_CURVATURE:
-            return Pipeline((ClassShifts(typical_records=self._typical), RidgeOPVector(ridge=10.0), _OFFSETS))
+        if few:
+            gaps = RidgeOPVector(rounds=_ROUNDS, ridge=10.0, soft=False)
+            return Pipeline((ClassShifts(typical_records=self._typical), gaps, _OFFSETS))
         return Pipeline((RidgeVector(ridge=10.0), RidgeOPVector(ridge=30.0), _OFFSETS))
 
     @property
@@ -146,9 +165,7 @@ class Auto(Method[Calibrator]):
     def _temperature(self, weight: float) -> Method[Calibrator]:
         if self._unit == "client":
             return BoundedTemperature(weight=weight)
-        return OneShotTemperature(
-            lowest=0.7, highest=4.0, doubt=_Z_THRESHOLD, weight=weight, typical_records=self._typical
-        )
+        return MonotoneTemperature(weight=weight)
 
     def _by_class(self, classes: int, weight: float) -> Method[Calibrator]:
         if classes <= MAX_CLASSES_FOR_CURVATURE:

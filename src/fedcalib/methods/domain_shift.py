@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import exp, log
-from typing import final
+from math import exp, log, sqrt
+from typing import Final, final
 
 import numpy as np
 
 from fedcalib.artifacts.scaling import Temperature, TemperatureByDomain
 from fedcalib.artifacts.steps import TopLabelSteps
 from fedcalib.errors import InputError
-from fedcalib.estimation.roots import linear_root
+from fedcalib.estimation.roots import linear_root, moved_share
 from fedcalib.method import Flow, Method
+from fedcalib.methods.temperature import NOT_SIGNIFICANT
 from fedcalib.metrics.binning import small_cells
 from fedcalib.queries.shift import BinnedGaps, ClippedLosses, ConfidenceGaps, RightWrong, gaps_of
 from fedcalib.query import Block, RecordQuery, Rows
@@ -26,6 +27,8 @@ from fedcalib.records import Records, Schema
 from fedcalib.search import GoldenSection, Interpolation, MinimumSearch, OnMagnitude, RootSearch, SearchResult
 from fedcalib.types import Floats
 from fedcalib.wire import ADDED
+
+_CHANCE: Final = 0.15  # variance of right answers over the range of confidence between the ends of the bracket
 
 
 @final
@@ -36,7 +39,8 @@ class AccT(Method[Temperature]):
     Correct answers minus confidence, summed over records, increase with the temperature, so their sign shows on which
     side the temperature lies. Points in one message share one budget, so probing the whole curve at once withstands
     noise best. Where no temperature of the bracket fits (all answers right, all wrong, accuracy below that of a guess),
-    the result is the nearer end of the bracket with a warning.
+    the result is the nearer end of the bracket with a warning. Where the search probes T = 1, as the default does, the
+    temperature stays 1 unless the answer is a hundred times as likely under another.
 
     Parameters
     ----------
@@ -61,11 +65,18 @@ class AccT(Method[Temperature]):
         check_bracket(self.low, self.high)
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
+        known: list[tuple[float, float]] = []
+
         def probe(temperatures: tuple[float, ...]) -> Flow[Floats]:
             answer = yield ConfidenceGaps(temperatures)
-            return gaps_of(answer["curve"])
+            gaps, noise = gaps_of(answer["curve"]), float(answer.variance("curve").sum())
+            # chance moves a sum of gaps by the variance of right answers, less than their range in temperature
+            error = sqrt(noise + _CHANCE * float(gaps[-1] - gaps[0])) if noise > 0 else 0.0
+            known.extend((float(gap), error) for t, gap in zip(temperatures, gaps, strict=True) if t == 1.0)
+            return gaps
 
-        return tempered((yield from self.search.root(probe, self.low, self.high)), self.low, self.high)
+        found = tempered((yield from self.search.root(probe, self.low, self.high)), self.low, self.high)
+        return _shrunken(found, *known[0]) if known else found
 
     @classmethod
     def as_published(cls) -> AccT:
@@ -75,6 +86,14 @@ class AccT(Method[Temperature]):
         `SourceLaplace(epsilon)`.
         """
         return cls(OnMagnitude(GoldenSection(5)), 0.5, 3.0)
+
+
+def _shrunken(found: Temperature, gap: float, error: float) -> Temperature:
+    """As much of the way from T = 1 as the evidence of the gap there allows."""
+    share = moved_share(gap, error, log(found.temperature))
+    if share > 1 - 1e-9:
+        return found
+    return Temperature(found.temperature**share, found.warning) if share > 0 else Temperature(1.0, NOT_SIGNIFICANT)
 
 
 def check_bracket(low: float, high: float) -> None:

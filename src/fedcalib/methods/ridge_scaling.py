@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import sqrt
 from typing import final
@@ -21,6 +21,7 @@ from fedcalib.queries.scaling import MAX_FULL_HESSIAN, MAX_LOSS, ScalingGradient
 from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 _MAX_PARAMETER = 100.0  # of a factor or shift, whatever the noise
 _MAX_STEP = 2.0  # of a factor or shift
@@ -47,11 +48,15 @@ class RidgeScaling(Method[Calibrator]):
         Penalty toward the identity.
     reach
         L2 norm to which a record's gradient is clipped.
+    soft
+        Start from softer probabilities, from which Newton steps do not overshoot, and not from the identity. After a
+        temperature the identity is nearer, and three or four rounds are enough.
     """
 
     rounds: int | None = None
     ridge: float = 10.0
     reach: float = 50.0
+    soft: bool = field(default=True, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if (self.rounds is not None and self.rounds < 1) or not self.ridge > 0 or not self.reach > 0:
@@ -65,7 +70,7 @@ class RidgeScaling(Method[Calibrator]):
         """Step `rounds` times; a step that increased the loss is undone and shortened."""
         family = self.family()
         start = family.start(schema.classes)
-        tried: Floats = family.soft_start(schema.classes) - start
+        tried: Floats = (family.soft_start(schema.classes) if self.soft else start) - start
         best: _Iterate | None = None
         for _ in range(self.rounds or (_ROUNDS if len(start) <= MAX_FULL_HESSIAN else 2 * _ROUNDS)):
             query = ScalingGradient(family, tuple((start + tried).tolist()), self.reach)
@@ -92,6 +97,8 @@ class RidgeVector(RidgeScaling):
         Penalty toward the identity.
     reach
         L2 norm to which a record's gradient is clipped.
+    soft
+        Start from softer probabilities and not from the identity.
 
     Examples
     --------
@@ -114,7 +121,7 @@ class RidgeOPVector(RidgeScaling):
 
     Parameters
     ----------
-    rounds, ridge, reach
+    rounds, ridge, reach, soft
         As for `RidgeVector`.
 
     Examples

@@ -96,7 +96,7 @@ def exact_total(query: Query, federation: Federation, randomness: Randomness, sc
     """As `grid_total`, where nothing is hidden from the reader of the sum: what the ring cannot hold is refused."""
     steps = query.spread(scales)
     with unwarned():
-        total: Array = query.total(federation, randomness, steps)
+        total: Array = query.rounded(federation, randomness, steps)
     if not _fits(total, MAX_STEPS) or query.grid(steps).too_fine:
         raise RefusedError(
             f"Expected sums below 2^62 grid steps, found {total.min():.3g} to {total.max():.3g}; the message was not "

@@ -12,7 +12,7 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.families import Derivatives, Family, bounded_logits
 from fedcalib.federation import Federation
-from fedcalib.numeric import ExactSum
+from fedcalib.numeric import ExactSum, Grid
 from fedcalib.query import Block, Bound, ClientQuery, RecordQuery, Rows
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
@@ -77,13 +77,35 @@ class ScalingGradient(RecordQuery):
         """Sum without writing the rows out; with a scale each row has to be truncated on its own."""
         if scale is None:
             total: Array = np.zeros(self.size)
-            for part in records.chunks(max(_CACHED_LOGITS // records.classes, 16)):
+            for part in records.chunks(self._cached_rows(records)):
                 total += self._sum(self._derivatives(part))
             return total
         grid, exact = self.grid(scale), ExactSum(self.size)
         for part in records.chunks(self._rows_at_once):
             grid.add_dense(self._rows(part), exact)
         return exact.value()
+
+    def rounded(self, federation: Federation, randomness: Randomness, scale: Floats) -> Array:
+        """Each record's gradient and loss are cut to the grid, and the curvature, which only sets steps, as a whole.
+
+        So no record's Hessian is written out: their sum is a matrix product.
+        """
+        size, exact = len(self.parameters), ExactSum(len(self.parameters) + 1)
+        curvature: Floats = np.zeros(self.size - size - 1)
+        kept = np.append(np.arange(size), self.size - 1)
+        grid = Grid([size, 1], [float(scale[0]), float(scale[-1])], [(sqrt(size), 1.0, 1.0), (1.0, 1.0, 1.0)])
+        for part in federation.records.chunks(self._cached_rows(federation.records)):
+            here = self._derivatives(part)
+            grid.add_dense(np.hstack([self._gradients(here), _loss(here)[:, None]]), exact)
+            curvature = curvature + self._curvature(here)
+        total = np.zeros(self.size, dtype=np.int64)
+        total[kept] = exact.value()
+        total[size:-1] = np.trunc(curvature * scale[size:-1]).astype(np.int64)
+        return total
+
+    @staticmethod
+    def _cached_rows(records: Records) -> int:
+        return max(_CACHED_LOGITS // records.classes, 16)
 
     @property
     def _rows_at_once(self) -> int:
@@ -105,13 +127,21 @@ class ScalingGradient(RecordQuery):
     def _sum(self, here: Derivatives) -> Floats:
         gradient = here.gradient
         clipped = gradient @ _clip_factor(np.sqrt(np.einsum("ij,ij->j", gradient, gradient)), self.reach)
-        if len(gradient) <= MAX_FULL_HESSIAN:
-            curvature = here.summed_curvature(_clip_factor(here.curvature_norms(), self.reach**2))[self.pairs]
-        else:
-            by_class = here.curvature_by_class.reshape(-1, gradient.shape[1])
-            norms = np.sqrt(np.einsum("ij,ij->j", by_class, by_class))
-            curvature = by_class @ _clip_factor(norms, self.reach**2)
-        return np.concatenate([clipped, curvature, [_loss(here).sum()]])
+        return np.concatenate([clipped, self._curvature(here), [_loss(here).sum()]])
+
+    def _gradients(self, here: Derivatives) -> Floats:
+        """Each record's clipped gradient, shape (n, parameters)."""
+        gradient = here.gradient
+        gradient *= _clip_factor(np.sqrt(np.einsum("ij,ij->j", gradient, gradient)), self.reach)
+        return gradient.T
+
+    def _curvature(self, here: Derivatives) -> Floats:
+        """The sum of the records' clipped curvatures."""
+        if len(self.parameters) <= MAX_FULL_HESSIAN:
+            return here.summed_curvature(_clip_factor(here.curvature_norms(), self.reach**2))[self.pairs]
+        by_class = here.curvature_by_class.reshape(-1, len(here.loss))
+        norms = np.sqrt(np.einsum("ij,ij->j", by_class, by_class))
+        return np.asarray(by_class @ _clip_factor(norms, self.reach**2))
 
 
 def _clipped(rows: Floats, limit: float) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import pairwise
 from math import log2, sqrt
 from typing import final
 
@@ -20,6 +21,7 @@ from fedcalib.types import Floats, Ints
 _CACHED_LOGITS = 1 << 15  # logits that are worked on at a time, for the whole grid
 _RELATIVE_ROUNDING = 1e-14  # within which two temperatures are equal
 _MAX_DOUBLINGS = 4
+_ROUNDING_SLACK = 1 - 1e-12  # keeps sums of increments within their bound
 
 
 @final
@@ -56,6 +58,37 @@ class TemperatureCurve(RecordQuery):
                 np.subtract(mean, own, out=gradients[column, part])
         gradients /= self.reach
         return Rows(None, np.clip(gradients, -1.0, 1.0, out=gradients).T)
+
+
+@final
+@dataclass(frozen=True)
+class GradientSteps(RecordQuery):
+    """The curve of a `TemperatureCurve` over increasing inverse temperatures, as its middle and half of its increments.
+
+    A record's gradient is a number in [-1, 1], in units of `reach`, that increases with b. With first gradient a and
+    last gradient z it adds (a + z) / 2 to the first cell and half of each increase between neighbours to the others,
+    which together is |a + z| / 2 + (z - a) / 2 = max(|a|, |z|). So every norm is at most 1, however many cells there
+    are, attained by a record that is badly wrong at every b.
+    """
+
+    inverses: tuple[float, ...]
+    reach: float
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        TemperatureCurve(self.inverses, self.reach)
+        if any(b <= a for a, b in pairwise(self.inverses)):
+            raise InputError(f"Expected increasing inverse temperatures, found {self.inverses[:5]}.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {"steps": Block((len(self.inverses),), weight=self.weight)}
+
+    def rows(self, records: Records) -> Rows:
+        gradients = np.asarray(TemperatureCurve(self.inverses, self.reach).rows(records).values)
+        increments = np.maximum(np.diff(gradients, axis=1), 0.0)  # less than 0 by rounding alone
+        middle = gradients[:, :1] + increments.sum(axis=1, keepdims=True) / 2
+        return Rows(None, np.concatenate([middle, increments / 2], axis=1) * _ROUNDING_SLACK)
 
 
 @final

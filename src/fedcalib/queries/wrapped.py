@@ -46,10 +46,16 @@ class Calibrated(RecordQuery):
 
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
         """Calibrate a slice of records at a time, and let the query sum it."""
-        chunks = (Federation.of([self.before.over(chunk)]) for chunk in federation.records.chunks())
-        parts = (self.query.total(chunk, randomness, scale) for chunk in chunks)
-        if scale is None:
-            return sum(parts, np.zeros(self.size))
+        parts = (self.query.total(chunk, randomness, scale) for chunk in self._chunks(federation))
+        return sum(parts, np.zeros(self.size)) if scale is None else self._exact(parts)
+
+    def rounded(self, federation: Federation, randomness: Randomness, scale: Floats) -> Array:
+        return self._exact(self.query.rounded(chunk, randomness, scale) for chunk in self._chunks(federation))
+
+    def _chunks(self, federation: Federation) -> Iterator[Federation]:
+        return (Federation.of([self.before.over(chunk)]) for chunk in federation.records.chunks())
+
+    def _exact(self, parts: Iterator[Array]) -> Array:
         total = ExactSum(self.size)
         for part in parts:
             total.add(part, MAX_STEPS)

@@ -1,0 +1,1 @@
+"""Auto beside every central calibrator and every other method of the package."""

@@ -1,0 +1,137 @@
+"""AveragedCurve: a binary classifier's calibration curve, averaged by evidence over the usual shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Final, final
+
+import numpy as np
+
+from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator, Identity, chained
+from fedcalib.artifacts.scaling import OddsCurve, Temperature
+from fedcalib.errors import InputError
+from fedcalib.estimation.odds_curves import LAPLACE_Z, NORMAL_Z, Counts, Likelihood, Scores
+from fedcalib.flows.tables import two_classes
+from fedcalib.method import Budget, Flow, Method
+from fedcalib.methods.temperature import BoundedTemperature
+from fedcalib.metrics.binning import EvenLogOdds
+from fedcalib.queries.score_residuals import ScoreResiduals
+from fedcalib.queries.scores import ScoreCells
+from fedcalib.query import Answer, Unit
+from fedcalib.records import Schema
+
+NOTHING_FOUND: Final = "nothing was changed: sampling and noise may explain all that the labels say against the scores"
+_EXACT_CELLS: Final = 1 << 13
+_EXACT_AXIS: Final = EvenLogOdds(27.6)  # scores are read between 1e-12 and 1 - 1e-12
+_AXIS: Final = EvenLogOdds(12.0)
+_MANY: Final = 20_000.0  # records x epsilon from which on narrower cells are worth their noise
+# cells and reach of local reports, by records x epsilon^2 up to which they are best
+_LOCAL: Final = ((30_000.0, 8, 4.0), (150_000.0, 16, 6.0), (float("inf"), 32, 8.0))
+_MANY_CLIENTS: Final = 400.0  # clients x epsilon from which on eight cells are better than four
+_TEMPERATURE_SHARE: Final = 0.2  # of the budget of whole clients
+_STEPS: Final = 2  # queries for residuals, which share the rest of it
+_MAX_SUM: Final = 1e12  # beyond any sum of clients' scores; keeps products finite whatever the noise
+_MIN_RELATIVE_VARIANCE: Final = 1e-6  # keeps the equations solvable
+_LEAST_CHANGE: Final = 5e-3  # of log-odds; less is none
+
+
+@final
+@dataclass(frozen=True)
+class AveragedCurve(Method[Calibrator]):
+    """Average five shapes of a binary classifier's calibration curve by how well each explains the labels.
+
+    The shapes are no change, an intercept, a line (Platt), a beta curve and a smooth monotone curve. All are fitted to
+    one count of labels by log-odds, with the noise as part of the likelihood, so that what noise or chance may explain
+    moves nothing. Where whole clients are hidden, each sends bounded scores instead: a temperature first, then what is
+    left in a few cells.
+
+    Parameters
+    ----------
+    epsilon, unit, alone
+        What the run may spend, on whom, and who adds noise; filled in by the run. None for exact sums.
+    typical_records
+        A public guess at a client's number of records.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.metrics import binary_ece
+    >>> records = (federation := fc.Federation.simulated(classes=2, temperature=2.0)).records
+    >>> calibrator = fc.run(fc.methods.AveragedCurve(), fc.InProcess(federation), fc.SecAgg()).artifact
+    >>> [round(binary_ece(scores, records.labels), 2) for scores in (records.score, calibrator(records.score))]
+    [0.09, 0.01]
+    """
+
+    epsilon: float | None = None
+    unit: Unit | None = None
+    alone: Unit | None = None
+    typical_records: float = 50.0
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is not None and not self.epsilon > 0) or not self.typical_records > 0:
+            raise InputError(
+                "Expected epsilon above 0, or None for exact sums, and typical records above 0, "
+                f"found {self.epsilon} and {self.typical_records}."
+            )
+
+    def with_budget(self, budget: Budget) -> AveragedCurve:
+        """Take what was not set here from the run's budget."""
+        epsilon, unit, alone = self.epsilon or budget.epsilon, self.unit or budget.unit, self.alone or budget.alone
+        return replace(self, epsilon=epsilon, unit=unit, alone=alone)
+
+    def protocol(self, schema: Schema) -> Flow[Calibrator]:
+        two_classes(schema)
+        if self.epsilon is not None and self.unit == "client":
+            return (yield from self._of_clients(schema))
+        query = self.table(schema)
+        clear = NORMAL_Z if self.alone == "record" else LAPLACE_Z
+        return _curve(counts_of(query, (yield query), clear))
+
+    def table(self, schema: Schema) -> ScoreCells:
+        """The count of labels by log-odds that public numbers call for."""
+        if self.epsilon is None:
+            return ScoreCells(_EXACT_CELLS, _EXACT_AXIS)
+        records = schema.clients * self.typical_records
+        if self.alone == "record":
+            signal = records * min(self.epsilon, 5.0) ** 2
+            return next(ScoreCells(cells, EvenLogOdds(reach)) for most, cells, reach in _LOCAL if signal <= most)
+        signal = records * self.epsilon / sqrt(max(schema.clients if self.alone == "client" else 1, 1))
+        return ScoreCells(128 if signal >= _MANY else 64, _AXIS)
+
+    def _of_clients(self, schema: Schema) -> Flow[Calibrator]:
+        """A temperature for what is far off, then what is left of the residuals, twice."""
+        warm = yield from BoundedTemperature(weight=_TEMPERATURE_SHARE).protocol(schema)
+        found: Calibrator = UNCHANGED if warm.temperature == 1.0 else Temperature(warm.temperature)
+        cells = 8 if schema.clients * (self.epsilon or 0.0) >= _MANY_CLIENTS else 4
+        largest, weight = max(1.0, 0.27 * sqrt(self.typical_records)), (1 - _TEMPERATURE_SHARE) / _STEPS
+        for _ in range(_STEPS):
+            query = ScoreResiduals(cells, found, largest=largest, weight=weight)
+            found = chained(found, _curve(scores_of(query, (yield query), schema.clients)))
+        return found
+
+
+def counts_of(query: ScoreCells, answer: Answer, clear: float) -> Counts:
+    """What counts by log-odds say about curves."""
+    return Counts.of(query.axis.odds(query.cells), answer["cells"], answer.variance("cells").mean(axis=0), clear)
+
+
+def scores_of(query: ScoreResiduals, answer: Answer, clients: int) -> Scores:
+    """What clients' scores say: a cell's slope is shrunk where noise explains it, and chance varies with its share."""
+    score, slope = (np.clip(np.nan_to_num(answer[name]), -_MAX_SUM, _MAX_SUM) for name in ("score", "slope"))
+    slope, noise = np.maximum(slope, 0.0), answer.variance("slope")
+    squares = slope**2
+    slope = slope * np.divide(squares, squares + noise, out=np.zeros_like(squares), where=squares + noise > 0)
+    share = slope / max(float(slope.sum()), 1e-300)
+    variance = answer.variance("score") + clients / query.reach**2 * share
+    variance = np.maximum(variance, _MIN_RELATIVE_VARIANCE * (slope**2 + 1.0))
+    odds = query.axis.odds(query.cells)
+    return Scores(odds, score, slope, variance, (float(odds[0]), float(odds[-1])))
+
+
+def _curve(said: Likelihood) -> Calibrator:
+    """The averaged curve, or an identity where it changes nothing."""
+    nodes, values = said.averaged()
+    if np.abs(values - nodes).max() < _LEAST_CHANGE:
+        return Identity(NOTHING_FOUND)
+    return OddsCurve(tuple(nodes.tolist()), tuple(values.tolist()))
