@@ -73,7 +73,9 @@ def test_an_evaluation_equals_the_commands(scores: Path, capsys: pytest.CaptureF
     assert (
         len(
             {
-                re.sub(r'<div[^>]*><dt>Command</dt>.*?</dd>|digest of.*?</td>|"replayed": \w+', "", page, flags=re.DOTALL)
+                re.sub(
+                    r'<div[^>]*><dt>Command</dt>.*?</dd>|digest of.*?</td>|"replayed": \w+', "", page, flags=re.DOTALL
+                )
                 for page in pages
             }
         )

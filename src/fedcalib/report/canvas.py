@@ -275,9 +275,11 @@ def path(points: Sequence[tuple[float, float]], kind: str, *, closed: bool = Fal
     return tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + ("Z" if closed else ""), kind=kind)
 
 
-def colour(index: int, series: int) -> str:
-    """The class of a series; a single one is blue, and of two the first has the colour of "before"."""
-    return "c1" if series == 1 else f"c{index % SERIES}"
+def colour(index: int, series: int, dashed: Sequence[int] = ()) -> str:
+    """The class of a series: a single one is blue, of two the first has the colour of "before", dashed ones are grey."""
+    if index in dashed:
+        return f"c{SERIES - 1}"
+    return "c1" if series - len(dashed) == 1 else f"c{index % SERIES}"
 
 
 def group(kind: str, *inside: str, series: str = "") -> str:
@@ -292,7 +294,11 @@ def legend(labels: Sequence[str], *, dashed: Sequence[int] = ()) -> str:
         y = 12 + LINE * index
         dash = " dash" if index in dashed else ""
         parts.append(
-            group(colour(index, len(labels)), line(LEFT, y, LEFT + 22, y, f"line{dash}"), series=name.split(":")[0])
+            group(
+                colour(index, len(labels), dashed),
+                line(LEFT, y, LEFT + 22, y, f"line{dash}"),
+                series=name.split(":")[0],
+            )
         )
         parts.append(label(LEFT + 29, y + 4, short(name, 56), "legend"))
     return "".join(parts)

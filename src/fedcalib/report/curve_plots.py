@@ -56,8 +56,9 @@ def decision(curves: Sequence[PlotLine], title: str = "Decision curve") -> Pictu
         Scale(0, 1, LEFT, WIDTH - RIGHT), y, "threshold", "net benefit per record", above, above + side + canvas.BELOW
     )
     nobody = canvas.line(plot.x(0), y(0), plot.x(1), y(0), "guide")
-    nobody += canvas.label(plot.x.end - 6, y(0) - 6, "call nobody positive", "remark", "end")
-    reading = "At the threshold that fits the harm of a false alarm, the highest line is the best choice."
+    reading = (
+        "At the threshold that fits the harm of a false alarm, the highest line is best; at zero, nobody is called."
+    )
     words = Words(title, reading + _bands(curves), _in_words(curves))
     return _curves(
         words,
@@ -87,7 +88,9 @@ def _curves(words: Words, plot: Plot, curves: Sequence[PlotLine], guide: str, *,
     tips: list[Tip] = []
     for index, curve in enumerate(curves):
         kind = "line dash" if index in dashed else "line"
-        parts.append(canvas.group(canvas.colour(index, len(curves)), *_band(plot, curve, kind), series=curve.label))
+        parts.append(
+            canvas.group(canvas.colour(index, len(curves), dashed), *_band(plot, curve, kind), series=curve.label)
+        )
         tips += _tips(plot, curve)
     if not tips:
         parts.append(canvas.nothing(plot))

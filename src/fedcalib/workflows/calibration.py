@@ -310,7 +310,7 @@ class CalibrationResult:
     def _next_steps(self) -> tuple[str, ...]:
         if self.after is None:
             return ("Measure the calibrator before it is used: name files with --test, or hold records out.",)
-        known = self.after.measures() if isinstance(self.after, Performance) else {}
+        known = verdicts.known(self.after)
         return verdicts.after_calibration(self.verdicts, known)
 
     def _summary(self, name: str) -> tuple[str, ...]:
@@ -319,7 +319,7 @@ class CalibrationResult:
         where = (
             "records that were not fitted" if self.held_out else "the records that were fitted, which flatters a little"
         )
-        known = self.after.measures() if isinstance(self.after, Performance) else {}
+        known = verdicts.known(self.after)
         state = (
             (f"After calibration: {_lower(verdicts.calibration(known))}",) if OBSERVED_EXPECTED.name in known else ()
         )

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import ClientErrors
-from fedcalib.artifacts.performance import BinaryPerformance, Performance
+from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.files import save_text
 from fedcalib.metrics.intervals import Measured
@@ -192,7 +192,7 @@ class EvaluationResult:
             records=self.counts["records"],
             clients=self.counts["sites"],
             metrics=self._rows,
-            reliability=drawn.get("reliability"),
+            reliability=drawn.get("reliability") if "bins" in drawn else None,
             before=reports.diagram("model", lines["model"], None),
             after=None if self.rival is None else reports.diagram("rival", lines["rival"], None),
             curves=tuple(drawn[name] for name in ("decision", "roc", "pr") if name in drawn),
@@ -241,7 +241,7 @@ class EvaluationResult:
 
     @property
     def _known(self) -> Mapping[str, Measured]:
-        return self.metrics.measures() if isinstance(self.metrics, Performance) else {}
+        return verdicts.known(self.metrics)
 
     def _asked(self, about: About) -> str:
         where = "" if self.counts["sites"] is None else f" across {self.counts['sites']} sites"
@@ -259,10 +259,10 @@ class EvaluationResult:
 
     @property
     def _gains(self) -> tuple[str, ...]:
-        sites = {one.site: one.metrics.measures() for one in self.sites or () if isinstance(one.metrics, Performance)}
+        sites = {one.site: verdicts.known(one.metrics) for one in self.sites or () if one.metrics is not None}
         said = [*(verdicts.between("site", sites) if len(sites) > 1 else ())]
         for one in self.groups:
-            groups = {name: found.measures() for name, found in one.found.groups.items()}
+            groups = {name: verdicts.known(found) for name, found in one.found.groups.items()}
             said += verdicts.between(one.column, groups)
         return tuple(said)
 

@@ -7,6 +7,7 @@ run's messages, an extract of the ledger, the versions, and a manifest with the 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -39,7 +40,8 @@ def made(provenance: Mapping[str, object], evidence: Evidence) -> dict[str, obje
     else:
         digests |= {f"digest of the messages, {name}": text for name, text in evidence.transcripts.items()}
     note = {"digests": "HMAC-SHA-256 with the key in the state directory"} if digests else {}
-    return {**versions(), **provenance, **digests, **note}
+    told = {name: value for name, value in provenance.items() if value not in (None, "")}
+    return {**versions(), **told, **digests, **note}
 
 
 def sheet_of(page: Page, about: About) -> Sheet:
@@ -141,7 +143,7 @@ def verify(path: Path | str) -> Verified:
     try:
         with ZipFile(path) as archive:
             return _checked(archive, str(path))
-    except (OSError, BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except (OSError, BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
         raise InputError(f"Expected an evidence bundle in {path}, found: {error}.") from error
 
 
@@ -166,7 +168,7 @@ def _read(archive: ZipFile, name: str) -> str:
     """The digest of a file; empty where the archive itself finds it damaged."""
     try:
         return _digest(archive.read(name))
-    except (BadZipFile, EOFError, OSError):
+    except (BadZipFile, EOFError, OSError, zlib.error):
         return ""
 
 

@@ -618,7 +618,8 @@ class Monitoring:
     @property
     def _provenance(self) -> dict[str, object]:
         told = {name: str(value) for name, value in vars(self).items() if name not in ("data", "session") and value}
-        return {**told, "files": ", ".join(path.name for path in self.data.files)}
+        named = {("privacy model" if name == "privacy" else name): value for name, value in told.items()}
+        return {**named, "files": ", ".join(path.name for path in self.data.files)}
 
     def _windows(self, conductor: Conductor) -> Windows:
         """Read the records and cut them by time; records outside of all windows are left out."""

@@ -292,7 +292,7 @@ def headline(found: Measurement) -> str:
     said = [
         f"{metric.title} {value['value']:.4f} ({value['low']:.4f} to {value['high']:.4f})"
         for metric in (AUC, ACCURACY, ECE)
-        if (value := known.get(metric.name)) is not None
+        if (value := known.get(metric.name)) is not None and None not in value.values()
     ]
     return f"{', '.join(said)}." if said else "Too little can be told from these records: see the warnings."
 

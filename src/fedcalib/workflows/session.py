@@ -499,9 +499,7 @@ class Conductor:
     def evidence(self) -> Evidence:
         """Digests of the inputs and of the messages, and the ledger's account after the run."""
         named = {
-            ", ".join(path.name for path in one.files) or type(one.source).__name__: keyed(
-                self.state.secret, one.fingerprint()
-            )
+            ", ".join(path.name for path in one.files) or "the records": keyed(self.state.secret, one.fingerprint())
             for one in self.inputs
         }
         return Evidence(named, dict(self.transcripts), self._account())

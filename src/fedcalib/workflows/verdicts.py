@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Final
 
+from fedcalib.artifacts.performance import Performance
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import AUC, CALIBRATION_IN_THE_LARGE, ECE, NET_BENEFIT, OBSERVED_EXPECTED, SLOPE
 
 Figures = Mapping[str, Measured]
 _NAMES: Final = 8  # sites or groups that a sentence lists
+
+
+def known(found: object) -> dict[str, Measured]:
+    """The metrics of an evaluation that have a value and an interval, by name."""
+    figures = found.measures() if isinstance(found, Performance) else {}
+    return {name: one for name, one in figures.items() if isfinite(one.value + one.low + one.high)}
 
 
 def calibration(figures: Figures) -> str:
