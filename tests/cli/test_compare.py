@@ -46,7 +46,7 @@ def test_methods_stand_side_by_side_and_say_that_it_is_a_simulation(shell: Shell
         assert row["client_seconds"] > 0
         assert row["nll"]["low"] < row["nll"]["value"] < row["nll"]["high"]
     assert json.loads(Path("out/result.json").read_text())["methods"] == found["methods"]
-    assert Path("out/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("out/comparison.svg").read_text().startswith("<svg")
     assert "Simulation" in Path("out/report.html").read_text()
 
 

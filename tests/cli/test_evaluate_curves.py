@@ -17,9 +17,9 @@ def test_a_binary_classifier_gets_its_curves(shell: Shell, scores: Path, home: P
         "evaluate", scores, "--privacy", *model, "--out", home / "report", "--simulate-seed", 3, "--format", "json"
     )
     assert said.code == 0, said.err
-    names = ["report.html", "roc.png", "pr.png", "decision.png", "reliability.png", "performance.json", "result.json"]
+    names = ["report.html", "roc.svg", "pr.svg", "decision.svg", "reliability.svg", "performance.json", "result.json"]
     assert sorted(path.name for path in (home / "report").iterdir()) == sorted(names)
-    assert set(said.json["files"]) == {"report", "roc", "pr", "decision", "reliability", "performance", "result"}
+    assert set(said.json["files"]) == {"report", "result", "roc", "pr", "decision", "reliability", "performance"}
     kept = fc.load(home / "report" / "performance.json")
     table = pd.read_csv(scores)
     found = said.json["metrics"]["auc"]

@@ -39,8 +39,8 @@ def test_windows_of_time_give_a_drift_chart(shell: Shell, days: Path, home: Path
         own = table[table.day == window["first_day"]]
         auc = window["metrics"]["auc"]
         assert auc["low"] <= fc.metrics.roc_auc(own.score, own.label) <= auc["high"]
-    assert {path.name for path in (home / "out").iterdir()} == {"result.json", "report.html", "drift.png"}
-    assert (home / "out" / "drift.png").read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in (home / "out").iterdir()} == {"result.json", "report.html", "drift.svg"}
+    assert (home / "out" / "drift.svg").read_text().startswith("<svg")
     assert "ECE" in (home / "out" / "report.html").read_text()
 
 

@@ -48,7 +48,7 @@ def test_a_shift_is_found_and_acted_on(shell: Shell, weeks: Path, home: Path) ->
         "calibrator.json",
         "result.json",
         "report.html",
-        "timeline.png",
+        "timeline.svg",
     }
     assert json.loads((home / "out" / "result.json").read_text())["alarms"] == ["week 4"]
     assert "week 4" in (home / "out" / "report.html").read_text()
@@ -74,9 +74,9 @@ def test_figures_over_windows_are_weighted_by_records_and_windows_say_what_they_
     text = shell("monitor", weeks, "--by", "week", "--min-effect", "0.02")
     assert "detectable change" in text.out
     assert "weighted by records" in text.out
-    assert "would find a change of" in text.err
+    assert "finds these changes with a probability of 80%" in text.err
     page = (home / "out" / "report.html").read_text()
-    assert "Detectable change: gap" in page
+    assert "Detectable change: the mean gap of prediction and outcome" in page
     assert "ECE, all windows" in page
 
 

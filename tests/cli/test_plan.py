@@ -15,7 +15,7 @@ def test_solves_for_clients_and_draws_the_curve(shell: Shell, home: Path) -> Non
         "--epsilon",
         1,
         "--plot",
-        home / "plan.png",
+        home / "plan.svg",
         "--format",
         "json",
     )
@@ -24,7 +24,7 @@ def test_solves_for_clients_and_draws_the_curve(shell: Shell, home: Path) -> Non
     assert 100 < said.json["clients"] < 10_000
     assert said.json["error"] < 0.025
     assert said.json["buckets"] == said.json["arity"] ** said.json["height"]
-    assert (home / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert (home / "plan.svg").read_text().startswith("<svg")
 
 
 def test_solves_for_epsilon(shell: Shell) -> None:

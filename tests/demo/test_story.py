@@ -35,5 +35,5 @@ def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     page = (tmp_path / "report.html").read_text()
     assert "Sixteen airlines, one calibrator, nothing pooled" in page and "simulation" in page.lower()
     assert json.loads((tmp_path / "result.json").read_text())["airlines"][-1] == {"carrier": "OO", "gap": None}
-    assert (tmp_path / "reliability.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "reliability.svg").read_text().startswith("<svg")
     assert "Privacy: Simulation" in capsys.readouterr().out

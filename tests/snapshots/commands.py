@@ -29,7 +29,7 @@ PRIVATE = {
     "laplace": "--privacy laplace --epsilon 8",
 }
 PAID = "--privacy distributed --ledger budget.db --account patients"
-_PICTURES = (".html", ".png", ".db")
+_PICTURES = (".html", ".svg", ".db")
 _UNSEEN = ("lock", "secret", "split-key")  # what keeps others out, and chance that nothing here depends on
 
 
@@ -235,7 +235,7 @@ def _others() -> dict[str, Commands]:
         ),
         "plan": Commands(
             (
-                "plan --metric accuracy --clients 1000 --epsilon 1 --plot plan.png --format json",
+                "plan --metric accuracy --clients 1000 --epsilon 1 --plot plan.svg --format json",
                 "plan --metric auc --clients 2000 --privacy secagg --format json",
                 "plan --metric auc --format json",
             )

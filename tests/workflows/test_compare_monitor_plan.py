@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shlex
 from pathlib import Path
@@ -142,6 +143,10 @@ def test_a_plan_is_that_of_the_command(home: Path, capsys: pytest.CaptureFixture
     assert len(frame) == len(found.around) == 15
     assert found.forecast in found.around  # one study has one error, in the verdict and in the table
     assert frame["error"].notna().all()
-    assert found.plot(home / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert found.plot(home / "plan.svg").read_text().startswith("<svg")
+    assert found.verdict in html.unescape(found.plot(home / "plan.html").read_text())
+    assert found.plot().title in found._repr_html_()
+    with pytest.raises(fc.errors.InputError, match=r"ends in \.svg"):
+        found.plot(home / "plan.png")
     with pytest.raises(fc.errors.InputError, match="target error"):
         plan("accuracy")

@@ -32,10 +32,12 @@ def on_page(page: str) -> dict[str, list[str]]:
     found = {}
     for row in re.findall(r"<tr>(.*?)</tr>", section, re.DOTALL):
         name = re.search(r'<th scope="row">(.*?)(?:<small>|</th>)', row)
-        cells = re.findall(r'<td class="num[^"]*"><b>(.*?)</b>(?:<small>(.*?)</small>)?</td>', row)
+        cells = re.findall(r'<td class="num"[^>]*><b>(.*?)</b>(?:<small>(.*?)</small>)?</td>', row)
         if name:
             texts = [f"{value} ({interval})" if interval else value for value, interval in cells]
-            found[html.unescape(name.group(1))] = [html.unescape(text).replace("−", "-") for text in texts]
+            found[html.unescape(re.sub(r"<.*?>", "", name.group(1)))] = [
+                html.unescape(text).replace("−", "-") for text in texts
+            ]
     return found
 
 
@@ -78,7 +80,7 @@ def test_an_evaluation_has_one_set_of_numbers(shell: Shell, home: Path, model: s
         assert loaded.measures()[name].to_json() == measured
         columns = ["measured", "measured_low", "measured_high"]
         assert frame.loc[name, columns].tolist() == list(measured.values())
-    headline = (home / "report" / "report.html").read_text().split('class="lead">')[1].split("</p>")[0]
+    headline = (home / "report" / "report.html").read_text().split('class="lead">')[1].split("</header>")[0]
     for name in ("auc", "accuracy", "ece"):
         value = document["metrics"][name]
         assert value is None or f"{TITLES[name]} {words(value)}" in headline
@@ -109,7 +111,9 @@ def test_a_calibration_has_one_set_of_numbers(shell: Shell, home: Path, model: s
         assert done.change[name].to_json() == figures[2]
         assert frame.loc[name, ["before", "after", "change"]].tolist() == [one["value"] for one in figures]
         assert frame.loc[name, "verdict"] == document["verdicts"][name]
-        row = re.search(rf'<th scope="row">{re.escape(html.escape(TITLES[name]))}<.*?</tr>', text, re.DOTALL)
+        row = re.search(
+            rf'<th scope="row">(?:<a [^>]*>)?{re.escape(html.escape(TITLES[name]))}<.*?</tr>', text, re.DOTALL
+        )
         assert row is not None
         assert f">{document['verdicts'][name]}</span>" in row.group()
     assert compared > 10

@@ -116,7 +116,7 @@ def test_where_one_cell_would_not_do_no_table_is_published(tmp_path: Path) -> No
     with pytest.raises(RefusedError, match="from 1 to 10 records"):
         curves.save(tmp_path / "curves.json")
     done = evaluate(federation(positives=6), fc.SecAgg())
-    assert set(done.files()) == {"report.html", "performance.json"}
+    assert set(done.files()) == {"report.html", "result.json", "performance.json"}
     assert "left out" in done.files()["report.html"].decode()
     assert done.metrics.auc is not None
 

@@ -36,6 +36,7 @@ from fedcalib.errors import FedcalibError, InputError, needs
 from fedcalib.registry import Registered, choices
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import SCHEMA_VERSION, TextTable
+from fedcalib.workflows.facts import command as noted
 
 
 def methods(
@@ -206,6 +207,7 @@ _COMMANDS: Final = {
     "methods": ".cli.app",
     "train": ".cli.train",
     "demo": ".cli.app",
+    "verify": ".cli.evidence",
     "submit": ".cli.submit",
     "jobs": ".cli.jobs",
     "status": ".cli.jobs",
@@ -266,7 +268,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         group = build(_needed(argv))
         told.update(defaults(argv, {name: _flags(command) for name, command in group.commands.items()}))
-        with warnings.catch_warnings(), needs("run this command"):
+        with warnings.catch_warnings(), needs("run this command"), noted(shlex.join(["fedcalib", *argv])):
             if "--debug" not in argv:
                 warnings.simplefilter("ignore")  # what a user has to know is said in words of our own
             code = group.main(list(argv), prog_name="fedcalib", standalone_mode=False, default_map=told, **_ENVIRONMENT)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
+from fedcalib.cli.evidence import bundled
 from fedcalib.cli.options import Shared, panel, participation, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
@@ -62,9 +63,10 @@ def calibrate(
     if out is None:
         raise InputError("Expected --out DIR for the results, found none; name a directory, or add --dry-run.")
     documents.check_folder(out, NAMES)
-    _show(voice, done := calibration.run(), done.save(out))
+    done = calibration.run()
+    _show(voice, done, done.save(out, flags.about), bundled(done, flags))
 
 
-def _show(voice: Voice, done: CalibrationResult, written: dict[str, str]) -> None:
-    document = {**done.to_json(), "files": written}
+def _show(voice: Voice, done: CalibrationResult, written: dict[str, str], more: dict[str, Any]) -> None:
+    document = {**done.to_json(), "files": written, **more}
     voice.result(document, [*done.tables(), documents.facts_table("Files", written)], done.remarks)

@@ -62,6 +62,8 @@ def compare(
     """Run every applicable method on your own records, and show what each gives and takes."""
     if flags.ledger is not None and not spend:
         raise InputError("Expected --spend with --ledger, found none; a simulation spends nothing.")
+    if flags.bundle is not None:
+        raise InputError("Expected --bundle with calibrate, evaluate or monitor, found compare; use --out instead.")
     voice = flags.voice
     if out is not None:
         documents.check_folder(out, NAMES)
@@ -78,7 +80,7 @@ def compare(
         refused=refused,
     )
     done = comparison.spend() if spend else comparison.simulate(repeats)
-    written = {} if out is None else {"files": done.save(out)}
+    written = {} if out is None else {"files": done.save(out, flags.about)}
     voice.result({**done.to_json(), **written}, done.tables(), done.warnings)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
 from fedcalib.cli import monitor, options
+from fedcalib.cli.evidence import bundled
 from fedcalib.cli.options import Shared, panel, participation, privacy_model, shared
 from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
@@ -128,7 +129,7 @@ def evaluate(
             start=None if start is None else as_day(start, "--from"),
             until=None if until is None else as_day(until, "--until"),
         )
-        monitor.watch(voice, monitoring, out, "drift.png", dry_run=dry_run)
+        monitor.watch(flags, monitoring, out, "drift.svg", dry_run=dry_run)
         return
     for flag, told in (("--rounds", rounds), ("--from", start), ("--until", until)):
         if told is not None and (by is None or flag == "--rounds"):
@@ -152,7 +153,9 @@ def evaluate(
     if dry_run:
         voice.dry_run(evaluation.dry_run())
     else:
-        _show(voice, done := evaluation.run(), None if out is None else done.save(out))
+        done = evaluation.run()
+        written = {} if out is None else {"files": done.save(out, flags.about)}
+        _show(voice, done, {**written, **bundled(done, flags)})
 
 
 def _listed(columns: list[str], groups: list[str]) -> dict[str, list[str]]:
@@ -165,6 +168,5 @@ def _listed(columns: list[str], groups: list[str]) -> dict[str, list[str]]:
     return {name: [word.strip() for word in words.split(",")] for name, words in zip(columns, groups, strict=True)}
 
 
-def _show(voice: Voice, done: EvaluationResult, written: dict[str, str] | None) -> None:
-    document = {**done.to_json(), **({} if written is None else {"files": written})}
-    voice.result(document, done.tables(), done.remarks)
+def _show(voice: Voice, done: EvaluationResult, written: dict[str, Any]) -> None:
+    voice.result({**done.to_json(), **written}, done.tables(), done.remarks)

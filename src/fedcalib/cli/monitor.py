@@ -9,8 +9,8 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
+from fedcalib.cli.evidence import bundled
 from fedcalib.cli.options import Shared, panel, privacy_model, shared
-from fedcalib.cli.voice import Voice
 from fedcalib.errors import InputError
 from fedcalib.workflows import documents
 from fedcalib.workflows.drift import MIN_EFFECT, Every, as_day
@@ -68,7 +68,6 @@ def monitor(
     Windows hold different records, so where a record is the unit each window has the whole budget to itself; where a
     client is the unit, the windows share it.
     """
-    voice = flags.voice
     if method is not None and not recalibrate:
         raise InputError("Expected --recalibrate with --method, found --method alone; add --recalibrate.")
     monitoring = Monitoring(
@@ -83,18 +82,20 @@ def monitor(
         min_effect=min_effect,
         session=flags.session(simulate),
     )
-    watch(voice, monitoring, out, "timeline.png", dry_run=dry_run)
+    watch(flags, monitoring, out, "timeline.svg", dry_run=dry_run)
 
 
-def watch(voice: Voice, monitoring: Monitoring, out: Path | None, chart: str, *, dry_run: bool) -> None:
+def watch(flags: Shared, monitoring: Monitoring, out: Path | None, chart: str, *, dry_run: bool) -> None:
     """Measure window after window and show the result; the first chart becomes a file of that name."""
+    voice = flags.voice
     if dry_run:
         voice.dry_run(monitoring.dry_run(), "Nothing was asked. All windows would cost:")
         return
     if out is not None:
         documents.check_folder(out, (*NAMES, chart))
     done = monitoring.run()
-    written = {} if out is None else {"files": done.save(out, chart)}
+    written = {} if out is None else {"files": done.save(out, chart, flags.about)}
+    written |= bundled(done, flags)
     for sentence in done.findings:
         voice.note(sentence)
     voice.result({**done.to_json(), **written}, done.tables())

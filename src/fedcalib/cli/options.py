@@ -22,6 +22,7 @@ from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.privacy import Privacy
 from fedcalib.registry import ROWS
+from fedcalib.workflows.facts import About
 from fedcalib.workflows.session import SEEDS, Data, WorkflowSession
 
 
@@ -140,6 +141,14 @@ LedgerFile = Annotated[
 ]
 Account = Annotated[str, _privacy(help="Account of the ledger.")]
 
+_report = panel("Report")
+Classifier = Annotated[str, _report(help="Name and version of the classifier, for the report.")]
+Period = Annotated[str, _report(help="The time that the data is of, for the report, such as 'January to June 2024'.")]
+Bundle = Annotated[
+    Path | None,
+    _report(help="Write the report with its evidence into this zip file; `fedcalib verify` checks it."),
+]
+
 DryRun = Annotated[bool, _general("--dry-run", help="Say what would be asked and what it would cost; ask nothing.")]
 State = Annotated[
     Path | None,
@@ -183,10 +192,18 @@ class Shared:
     seed: OldSeed = None
     ledger: LedgerFile = None
     account: Account = "default"
+    classifier: Classifier = ""
+    period: Period = ""
+    bundle: Bundle = None
     state_: State = None
     format_: Shape = Format.TEXT
     config: Config = None
     debug: Debug = False
+
+    @property
+    def about(self) -> About:
+        """What a report states about the classifier."""
+        return About(self.classifier, self.period)
 
     @property
     def voice(self) -> Voice:

@@ -26,7 +26,9 @@ def plan(
     positive_rate: Annotated[float, Option(help="Share of positives that you expect.")] = 0.3,
     auc: Annotated[float, Option(help="AUC that you expect of the model.")] = 0.75,
     confidence: Annotated[float, Option(help="How many times too large the log-odds are; 1 if calibrated.")] = 1.5,
-    plot: Annotated[Path | None, Option(help="Draw the error curve into this PNG.")] = None,
+    plot: Annotated[
+        Path | None, Option(help="Write the error curve here: .svg for a picture, .html for a page.")
+    ] = None,
     out: Annotated[Path | None, Option(help="Directory for the plan and the error curve.")] = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,

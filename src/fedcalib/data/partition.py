@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, needs
 from fedcalib.federation import Federation
 from fedcalib.records import Records
 from fedcalib.types import Ints
@@ -214,7 +214,8 @@ def plot_holdings(federation: Federation, path: Path | str, title: str = "Who ho
     Path
         The image file.
     """
-    from matplotlib.figure import Figure
+    with needs("draw who holds what"):
+        from matplotlib.figure import Figure
 
     counts = holdings(federation)
     clients, classes = counts.shape

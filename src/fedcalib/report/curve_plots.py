@@ -1,133 +1,183 @@
-"""Plots of curves with bands (ROC, precision and recall, trade-offs), and reliability diagrams before and after."""
+"""Plots of curves with bands: reliability, ROC, precision and recall, decision curves, trade-offs, and score counts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Final, final
 
 import numpy as np
 
-from fedcalib.report.canvas import FAINT, INK, MARKERS, SOFT, WIDE, Picture, Words, colours, draw
-from fedcalib.report.tables import MISSING, PRIVATE, compact, short
-from fedcalib.report.values import Diagram, Number, PlotLine, known, numbers
+from fedcalib.report import canvas
+from fedcalib.report.canvas import LEFT, LINE, RIGHT, WIDTH, Picture, PictureTable, Plot, Scale, Tip, Words
+from fedcalib.report.tables import MISSING, PRIVATE, compact, interval, number, short
+from fedcalib.report.values import Diagram, Number, PlotLine, known, measured_at, numbers
 from fedcalib.types import Floats
 
-_SQUARE = (7.3, 5.2)  # inches: a square for the curves and room for their names beside it
-_MIN_LOG_VALUE = 1e-12  # with smaller values, a logarithmic axis would show nothing else
-_DASHED = {"color": SOFT, "linewidth": 1, "linestyle": (0, (4, 3))}
-_REMARK = {"color": SOFT, "fontsize": 8.5, "style": "italic"}
+_MIN_LOG_VALUE: Final = 1e-12  # with smaller values, a logarithmic axis would show nothing else
+_LEVEL: Final = "95% interval"
 
 
 def roc(curves: Sequence[PlotLine], title: str = "ROC curve") -> Picture:
     """ROC curves: true against false positive rate."""
-
-    def paint(figure: Any) -> None:
-        axes = _unit_square(figure, "false positive rate", "true positive rate")
-        axes.plot([0, 1], [0, 1], **_DASHED)
-        axes.text(0.52, 0.475, "guessing", rotation=45, ha="left", va="center", rotation_mode="anchor", **_REMARK)
-        _lines(axes, curves)
-
-    reading = "The closer to the upper left corner, the better." + _bands(curves)
-    return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
+    plot = Plot.square("false positive rate", "true positive rate", len(curves))
+    guess = canvas.line(plot.x(0), plot.y(0), plot.x(1), plot.y(1), "guide")
+    reading = "The closer to the upper left corner, the better; the dashed line is guessing."
+    return _curves(Words(title, reading + _bands(curves), _in_words(curves)), plot, curves, guess)
 
 
 def pr(curves: Sequence[PlotLine], prevalence: Number = None, title: str = "Precision and recall") -> Picture:
     """Precision-recall curves; a dashed line marks the prevalence, which is the precision of guessing."""
-
-    def paint(figure: Any) -> None:
-        axes = _unit_square(figure, "recall: positives found", "precision: findings that are positive")
-        if np.isfinite(known(prevalence)):
-            axes.axhline(known(prevalence), **_DASHED)
-            axes.text(0.02, known(prevalence) + 0.012, "guessing", **_REMARK)
-        _lines(axes, curves)
-
-    reading = "The closer to the upper right corner, the better." + _bands(curves)
-    return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
+    plot = Plot.square("recall: positives found", "precision: findings that are positive", len(curves))
+    at = known(prevalence)
+    guess = "" if np.isnan(at) else canvas.line(plot.x(0), plot.y(at), plot.x(1), plot.y(at), "guide")
+    reading = "The closer to the upper right corner, the better." + (guess and " The dashed line is guessing.")
+    return _curves(Words(title, reading + _bands(curves), _in_words(curves)), plot, curves, guess)
 
 
-def smooth_reliability(curves: Sequence[PlotLine], title: str = "Smooth reliability") -> Picture:
+def smooth_reliability(curves: Sequence[PlotLine], title: str = "Reliability") -> Picture:
     """Observed rates as smooth functions of the predicted probability."""
-
-    def paint(figure: Any) -> None:
-        axes = _unit_square(figure, "predicted probability", "how often it came true")
-        axes.plot([0, 1], [0, 1], **_DASHED)
-        _lines(axes, curves)
-
+    plot = Plot.square("predicted probability", "how often it came true", len(curves))
+    perfect = canvas.line(plot.x(0), plot.y(0), plot.x(1), plot.y(1), "guide")
+    remarks = canvas.label(plot.x.end - 8, plot.y.start - 10, "predicted too high", "remark", "end")
+    remarks += canvas.label(plot.x.start + 8, plot.top + 18, "predicted too low", "remark")
     reading = "On the dashed line, what is predicted is what happens." + _bands(curves)
-    return draw(Words(title, reading, _in_words(curves)), _SQUARE, paint)
+    return _curves(Words(title, reading, _in_words(curves)), plot, curves, perfect + remarks)
 
 
 def decision(curves: Sequence[PlotLine], title: str = "Decision curve") -> Picture:
     """Net benefit by threshold; a dashed line at zero is that of calling nobody positive."""
-
-    def paint(figure: Any) -> None:
-        axes = figure.add_subplot()
-        axes.set(xlim=(0, 1), xlabel="threshold", ylabel="net benefit per record")
-        axes.grid(visible=True)
-        axes.axhline(0.0, **_DASHED)
-        axes.text(0.99, 0.0, "nobody positive", ha="right", va="bottom", **_REMARK)
-        top = max([float(np.nanmax(_columns(curve)[1], initial=0.0)) for curve in curves], default=0.0)
-        axes.set_ylim(-0.3 * max(top, 0.01), 1.3 * max(top, 0.01))
-        for curve, colour in zip(curves, colours(len(curves)), strict=True):
-            x, y, low, high = _columns(curve)
-            axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-            axes.plot(x, y, color=colour, linewidth=1.9, label=_label(curve))
-        _legend(axes)
-
-    reading = "At the threshold that fits the harm of a false alarm, the highest line is the best choice." + _bands(
-        curves
+    tops = [float(np.nanmax(_columns(curve)[1], initial=0.0)) for curve in curves]
+    top = max([*tops, 0.0]) or 0.01
+    above = 12 + LINE * len(curves)
+    side = (WIDTH - LEFT - RIGHT) * 0.82
+    y = Scale(-0.3 * top, 1.15 * top, above + side, above)
+    plot = Plot(
+        Scale(0, 1, LEFT, WIDTH - RIGHT), y, "threshold", "net benefit per record", above, above + side + canvas.BELOW
     )
-    return draw(Words(title, reading, _in_words(curves)), (WIDE, 4.8), paint)
+    nobody = canvas.line(plot.x(0), y(0), plot.x(1), y(0), "guide")
+    reading = (
+        "At the threshold that fits the harm of a false alarm, the highest line is best; at zero, nobody is called."
+    )
+    words = Words(title, reading + _bands(curves), _in_words(curves))
+    return _curves(
+        words,
+        plot,
+        [_above(curve, y.low) for curve in curves],
+        nobody,
+        dashed=[len(curves) - 1] if len(curves) > 1 else [],
+    )
+
+
+def _above(curve: PlotLine, least: float) -> PlotLine:
+    """The part of a curve that does not fall below the plot."""
+    x, y, low, high = _columns(curve)
+    return PlotLine(
+        curve.label,
+        x,
+        np.where(y < least, np.nan, y),
+        np.maximum(low, least),
+        np.where(high < least, np.nan, high),
+        curve.text,
+    )
+
+
+def _curves(words: Words, plot: Plot, curves: Sequence[PlotLine], guide: str, *, dashed: Sequence[int] = ()) -> Picture:
+    """Draw curves with bands over a guide."""
+    parts = [canvas.legend([_label(curve) for curve in curves], dashed=dashed), plot.axes(), guide]
+    tips: list[Tip] = []
+    for index, curve in enumerate(curves):
+        kind = "line dash" if index in dashed else "line"
+        parts.append(
+            canvas.group(canvas.colour(index, len(curves), dashed), *_band(plot, curve, kind), series=curve.label)
+        )
+        tips += _tips(plot, curve)
+    if not tips:
+        parts.append(canvas.nothing(plot))
+    return canvas.picture(words, plot.height, "".join(parts), tips, _table(plot, curves))
+
+
+def _band(plot: Plot, curve: PlotLine, kind: str) -> list[str]:
+    """The band of a curve and its line, in pieces where values are missing."""
+    x, y, low, high = _columns(curve)
+    drawn = []
+    for start, end in _runs(np.isfinite(x) & np.isfinite(low) & np.isfinite(high)):
+        there = [(plot.x(a), plot.y(b)) for a, b in zip(x[start:end], high[start:end], strict=True)]
+        back = [(plot.x(a), plot.y(b)) for a, b in zip(x[start:end], low[start:end], strict=True)]
+        drawn.append(canvas.path([*there, *reversed(back)], "band", closed=True))
+    for start, end in _runs(np.isfinite(x) & np.isfinite(y)):
+        points = [(plot.x(a), plot.y(b)) for a, b in zip(x[start:end], y[start:end], strict=True)]
+        drawn.append(canvas.path(points, kind) if end - start > 1 else _dot(*points[0]))
+    return drawn
+
+
+def _dot(x: float, y: float, radius: float = 3.6) -> str:
+    return canvas.tag("circle", cx=float(x), cy=float(y), r=radius, kind="dot")
+
+
+def _runs(known: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[tuple[int, int]]:
+    """Ends of the stretches without a break."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], known.astype(np.int8), [0]])))
+    return [(int(start), int(end)) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _tips(plot: Plot, curve: PlotLine) -> list[Tip]:
+    x, y, low, high = _columns(curve)
+    names = [short(name.split(":")[0], 30) for name in (plot.x_name, plot.y_name)]
+    return [
+        plot.at(
+            x[k], y[k], f"{short(curve.label, 40)}: {names[0]} {number(x[k], 3)}, {names[1]} {_said(y, low, high, k)}"
+        )
+        for k in np.flatnonzero(np.isfinite(x) & np.isfinite(y)).tolist()
+    ]
+
+
+def _said(y: Floats, low: Floats, high: Floats, k: int) -> str:
+    found = interval(measured_at(y, low, high, k), 3)
+    return f"{number(y[k], 3)} ({found})" if found else number(y[k], 3)
+
+
+def _table(plot: Plot, curves: Sequence[PlotLine]) -> PictureTable:
+    rows = []
+    for curve in curves:
+        x, y, low, high = _columns(curve)
+        for k in np.flatnonzero(np.isfinite(x) & np.isfinite(y)).tolist():
+            around = interval(measured_at(y, low, high, k), 4) or MISSING
+            rows.append((short(curve.label, 60) or MISSING, _across(plot, x[k]), number(y[k], 4), around))
+    return PictureTable(("series", plot.x_name, plot.y_name, _LEVEL), tuple(rows))
+
+
+def _across(plot: Plot, value: float) -> str:
+    return canvas.tick_text(value) if plot.x.logarithmic else number(value, 4)
 
 
 def trade_off(curves: Sequence[PlotLine], x_name: str, y_name: str, title: str = "Trade-off") -> Picture:
     """An error against the number of clients, epsilon or another cost, both on logarithmic axes."""
-    drawn = [curve for curve in curves if _positive(curve)[0].size]
-
-    def paint(figure: Any) -> None:
-        axes = figure.add_subplot()
-        axes.set(xscale="log", yscale="log", xlabel=short(x_name, 60), ylabel=short(y_name, 50))
-        axes.grid(visible=True)
-        floor = _floor(drawn)
-        for place, (curve, colour) in enumerate(zip(drawn, colours(len(drawn)), strict=True)):
-            x, y, low, high = _positive(curve)
-            look = {"color": colour, "marker": MARKERS[place % len(MARKERS)], "markeredgecolor": "white"}
-            axes.fill_between(x, np.maximum(low, floor), high, color=colour, alpha=0.15, linewidth=0)
-            axes.plot(x, y, **look, linewidth=1.8, markersize=7, label=_label(curve))
-            axes.set_ylim(bottom=floor)
-        _plain_ticks(axes)
-        _legend(axes)
-
+    drawn = [one for curve in curves if len((one := _positive(curve)).x)]
+    xs = np.concatenate([_columns(curve)[0] for curve in drawn]) if drawn else np.array([1.0, 10.0])
+    ys = np.concatenate([_columns(curve)[1] for curve in drawn]) if drawn else np.array([1.0, 10.0])
+    top = 12 + LINE * len(drawn)
+    y = Scale(float(ys.min()) / 1.5, float(ys.max()) * 1.5, top + 300, top, logarithmic=True)
+    x = Scale(float(xs.min()) / 1.15, float(xs.max()) * 1.15, LEFT, WIDTH - RIGHT, logarithmic=True)
+    plot = Plot(x, y, x_name, y_name, top, top + 300 + canvas.BELOW)
+    marks = "".join(
+        canvas.group(canvas.colour(k, len(drawn)), *(_dot(x(a), y(b)) for a, b in zip(*_columns(one)[:2], strict=True)))
+        for k, one in enumerate(drawn)
+    )
     reading = "Lower is better. Both axes are logarithmic: a straight line is a power law." + _bands(curves)
-    return draw(Words(title, reading, _in_words(curves)), (WIDE, 4.8), paint)
+    return _curves(Words(title, reading, _in_words(curves)), plot, drawn, marks)
 
 
-def _unit_square(figure: Any, x_name: str, y_name: str) -> Any:
-    axes = figure.add_subplot()
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=x_name, ylabel=y_name, aspect="equal", anchor="W")
-    axes.grid(visible=True)
-    axes.tick_params(length=0)
-    return axes
-
-
-def _lines(axes: Any, curves: Sequence[PlotLine]) -> None:
-    for curve, colour in zip(curves, colours(len(curves)), strict=True):
-        x, y, low, high = (np.clip(part, 0.0, 1.0) for part in _columns(curve))
-        axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-        axes.plot(x, y, color=colour, linewidth=1.9, label=_label(curve), clip_on=False)
-    _legend(axes)
-
-
-def _legend(axes: Any) -> None:
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.03, 1.0), borderaxespad=0, handlelength=1.6, labelspacing=0.9)
-    else:
-        axes.text(0.5, 0.5, "no values to show", transform=axes.transAxes, ha="center", color=SOFT)
+def _positive(curve: PlotLine) -> PlotLine:
+    """The points that a logarithmic axis can show; a band that reaches zero or below ends at a tenth of its line."""
+    x, y, low, high = _columns(curve)
+    shown = (x > _MIN_LOG_VALUE) & (y > _MIN_LOG_VALUE)
+    x, y, low, high = (part[shown] for part in (x, y, low, high))
+    return PlotLine(curve.label, x, y, np.maximum(low, y / 10), np.maximum(high, y / 10), curve.text)
 
 
 def _label(curve: PlotLine) -> str:
-    return "\n".join(short(line, 30) for line in (curve.label or MISSING, curve.text) if line)
+    return ": ".join(part for part in (curve.label or MISSING, curve.text) if part)
 
 
 def _columns(curve: PlotLine) -> tuple[Floats, Floats, Floats, Floats]:
@@ -135,64 +185,57 @@ def _columns(curve: PlotLine) -> tuple[Floats, Floats, Floats, Floats]:
     return x, y, low, high
 
 
-def _positive(curve: PlotLine) -> tuple[Floats, Floats, Floats, Floats]:
-    """The points that a logarithmic axis can show."""
-    x, y, low, high = _columns(curve)
-    shown = (x > _MIN_LOG_VALUE) & (y > _MIN_LOG_VALUE)
-    return x[shown], y[shown], low[shown], high[shown]
-
-
-def _floor(curves: Sequence[PlotLine]) -> float:
-    """Where the axis ends; a band that reaches zero or below ends there too."""
-    lowest = [float(y.min()) for _, y, _, _ in map(_positive, curves)]
-    bands = [
-        float(low[low > _MIN_LOG_VALUE].min())
-        for _, _, low, _ in map(_positive, curves)
-        if (low > _MIN_LOG_VALUE).any()
-    ]
-    return max(min([*lowest, *bands]) * 0.7, min(lowest) / 10) if lowest else 1.0
-
-
-def _plain_ticks(axes: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    for axis in (axes.xaxis, axes.yaxis):
-        low, high = sorted(axis.get_view_interval())
-        narrow = low > 0 and high / low < 1e4
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,), numticks=13))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axis.set_minor_formatter(NullFormatter())
-
-
 def _bands(curves: Sequence[PlotLine]) -> str:
-    return " Bands: intervals." if any(curve.low is not None and curve.high is not None for curve in curves) else ""
+    return " Bands: 95% intervals." if any(curve.low is not None and curve.high is not None for curve in curves) else ""
 
 
 def _in_words(curves: Sequence[PlotLine]) -> str:
-    return "; ".join(_label(curve).replace("\n", ": ") for curve in curves) + "." if curves else "No values to show."
+    return "; ".join(short(_label(curve), 80) for curve in curves) + "." if curves else "No values to show."
 
 
-_RELIABILITY_WIDTH = 5.6  # inches, of a single diagram
-_RELIABILITY_HEIGHT = 6.3
-
-
-def reliability(before: Diagram, after: Diagram | None = None, title: str = "Reliability") -> Picture:
-    """One reliability diagram, or two side by side, over histograms of the counts."""
+def reliability(before: Diagram, after: Diagram | None = None, title: str = "Reliability in bins") -> Picture:
+    """Reliability in bins, of one diagram or of two in one plot: the observed rate against the mean prediction."""
     shown = [_DrawnBins.of(diagram) for diagram in (before, after) if diagram is not None]
-    alt = " ".join(bins.in_words() for bins in shown)
+    plot = Plot.square("mean predicted probability of the bin", "how often it came true", len(shown))
+    labels = [": ".join(part for part in (bins.label, bins.ece_text) if part) for bins in shown]
+    parts = [canvas.legend(labels), plot.axes(), canvas.line(plot.x(0), plot.y(0), plot.x(1), plot.y(1), "guide")]
+    tips: list[Tip] = []
+    for index, bins in enumerate(shown):
+        parts.append(canvas.group(canvas.colour(index, len(shown)), *bins.marks(plot), series=bins.label))
+        tips += bins.tips(plot)
+    table = PictureTable(
+        ("series", "predicted between", "mean predicted", "observed", _LEVEL, _records(shown)),
+        tuple(row for bins in shown for row in bins.rows()),
+    )
+    words = Words(title, _reading(shown), " ".join(bins.in_words() for bins in shown))
+    return canvas.picture(
+        words, plot.height, "".join(parts) if tips else "".join([*parts, canvas.nothing(plot)]), tips, table
+    )
 
-    def paint(figure: Any) -> None:
-        grid = figure.add_gridspec(2, len(shown), height_ratios=[4.4, 1], hspace=0.04)
-        for column, (bins, colour) in enumerate(zip(shown, colours(len(shown)), strict=True)):
-            upper = figure.add_subplot(grid[0, column])
-            lower = figure.add_subplot(grid[1, column], sharex=upper)
-            _points(upper, bins, colour)
-            _counts(lower, bins, colour)
-            if column == 0:
-                upper.set_ylabel("how often it came true")
-                lower.set_ylabel("records", color=INK)
 
-    return draw(Words(title, _reading(shown), alt), (WIDE if after else _RELIABILITY_WIDTH, _RELIABILITY_HEIGHT), paint)
+def scores(diagrams: Sequence[Diagram], title: str = "Distribution of scores") -> Picture:
+    """Records by bin of the predicted probability, as bars; a bar's area is the share of the records in it."""
+    shown = [_DrawnBins.of(diagram) for diagram in diagrams]
+    largest = max([float(bins.density.max(initial=0.0)) for bins in shown] or [0.0]) or 1.0
+    top = 12 + LINE * len(shown)
+    y = Scale(0, largest * 1.05, top + 190, top)
+    x = Scale(0, 1, LEFT, WIDTH - RIGHT)
+    plot = Plot(x, y, "predicted probability", "share per 0.1 of probability", top, top + 236)
+    parts, tips = [canvas.legend([bins.label for bins in shown]), plot.axes()], []
+    for index, bins in enumerate(shown):
+        bars = [bins.bar(plot, k) for k in range(len(bins.share))]
+        parts.append(canvas.group(canvas.colour(index, len(shown)), *bars, series=bins.label))
+        tips += bins.score_tips(plot)
+    noisy = " Counts carry privacy noise." if any(bins.noisy for bins in shown) else ""
+    hidden = f" Counts are {PRIVATE}." if any(bins.count is None for bins in shown) else ""
+    heads = ("series", "predicted between", _records(shown), "share")
+    table = PictureTable(heads, tuple(row for bins in shown for row in bins.shares()))
+    words = Words(title, f"How the predictions are spread.{noisy}{hidden}", " ".join(f"{b.label}." for b in shown))
+    return canvas.picture(words, plot.height, "".join(parts), tips, table)
+
+
+def _records(shown: Sequence[_DrawnBins]) -> str:
+    return "records (noisy)" if any(bins.noisy for bins in shown) else "records"
 
 
 @final
@@ -219,17 +262,96 @@ class _DrawnBins:
         )
         count = None if diagram.count is None else np.maximum(np.nan_to_num(numbers(diagram.count, size)), 0.0)
         edges = numbers(diagram.edges, size + 1)
+        confidence = np.clip(confidence, edges[:-1], edges[1:])  # and a mean beyond its bin
         low, high = np.minimum(one, other), np.maximum(one, other)
         label = short(diagram.label, 40)
         return cls(label, short(diagram.ece_text, 48), diagram.noisy, edges, confidence, observed, low, high, count)
 
     @property
-    def middles(self) -> Floats:
-        return (self.edges[:-1] + self.edges[1:]) / 2
+    def known(self) -> list[int]:
+        return np.flatnonzero(np.isfinite(self.confidence) & np.isfinite(self.observed)).tolist()
 
     @property
-    def widths(self) -> Floats:
-        return np.diff(self.edges) * 0.92
+    def share(self) -> Floats:
+        """Share of the records in each bin; none where counts are not shown."""
+        if self.count is None or not self.count.sum() > 0:
+            return np.zeros(0)
+        share: Floats = self.count / self.count.sum()
+        return share
+
+    def marks(self, plot: Plot) -> list[str]:
+        x, y = self.confidence, self.observed
+        drawn = [
+            canvas.line(plot.x(x[k]), plot.y(self.low[k]), plot.x(x[k]), plot.y(self.high[k]), "whisker")
+            for k in self.known
+            if np.isfinite(self.low[k] + self.high[k])
+        ]
+        return [*drawn, *(_dot(plot.x(x[k]), plot.y(y[k]), 4.4) for k in self.known)]
+
+    def tips(self, plot: Plot) -> list[Tip]:
+        return [
+            plot.at(
+                self.confidence[k],
+                self.observed[k],
+                f"{self.label}, {self._bin(k)}: predicted {number(self.confidence[k], 3)}, observed "
+                f"{_said(self.observed, self.low, self.high, k)}",
+            )
+            for k in self.known
+        ]
+
+    def score_tips(self, plot: Plot) -> list[Tip]:
+        middles = (self.edges[:-1] + self.edges[1:]) / 2
+        return [
+            plot.at(
+                middles[k],
+                float(self.density[k]),
+                f"{self.label}, {self._bin(k)}: {self._count(k)} records, {share:.1%}",
+            )
+            for k, share in enumerate(self.share)
+        ]
+
+    @property
+    def density(self) -> Floats:
+        """Share of the records per 0.1 of probability."""
+        return self.share * 0.1 / np.maximum(np.diff(self.edges), 1e-3) if len(self.share) else self.share
+
+    def bar(self, plot: Plot, k: int) -> str:
+        left, right, top = plot.x(self.edges[k]), plot.x(self.edges[k + 1]), plot.y(float(self.density[k]))
+        height = float(plot.y.start - top)
+        return canvas.tag("rect", x=float(left), y=float(top), width=float(right - left), height=height, kind="bar")
+
+    def _bin(self, k: int) -> str:
+        return f"{self.edges[k]:.3f} to {self.edges[k + 1]:.3f}"
+
+    def _count(self, k: int) -> str:
+        if self.count is None:
+            return PRIVATE
+        return f"~{compact(self.count[k])}" if self.noisy else f"{self.count[k]:,.0f}"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                self.label,
+                self._bin(k),
+                number(self.confidence[k], 3),
+                number(self.observed[k], 3),
+                interval(measured_at(self.observed, self.low, self.high, k), 3) or MISSING,
+                PRIVATE if self.count is None else number(self.count[k], 0),
+            )
+            for k in range(len(self.edges) - 1)
+        ]
+
+    def shares(self) -> list[tuple[str, ...]]:
+        counted = self.share
+        return [
+            (
+                self.label,
+                self._bin(k),
+                PRIVATE if self.count is None else number(self.count[k], 0),
+                f"{counted[k]:.1%}" if len(counted) else MISSING,
+            )
+            for k in range(len(self.edges) - 1)
+        ]
 
     def in_words(self) -> str:
         gap = np.abs(self.confidence - self.observed)
@@ -243,50 +365,10 @@ class _DrawnBins:
         )
 
 
-def _points(axes: Any, bins: _DrawnBins, colour: str) -> None:
-    shown = np.isfinite(bins.confidence) & np.isfinite(bins.observed)
-    x, y = bins.confidence[shown], bins.observed[shown]
-    axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    axes.bar(bins.middles[shown], y - x, width=bins.widths[shown], bottom=x, color=colour, alpha=0.17, linewidth=0)
-    axes.vlines(x, bins.low[shown], bins.high[shown], color=colour, linewidth=1.4, alpha=0.75, zorder=2)
-    axes.plot(x, y, color=colour, linewidth=1, alpha=0.45, zorder=2)
-    axes.plot(x, y, "o", color=colour, markersize=5.8, markeredgecolor="white", zorder=4, clip_on=False)
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-    axes.grid(visible=True)
-    axes.tick_params(labelbottom=False, length=0)
-    _headings(axes, bins)
-
-
-def _headings(axes: Any, bins: _DrawnBins) -> None:
-    axes.set_title(bins.label, pad=23 if bins.ece_text else 8)
-    axes.annotate(
-        bins.ece_text, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", annotation_clip=False
-    )
-    side = {"transform": axes.transAxes, "color": SOFT, "fontsize": 8.5, "style": "italic"}
-    axes.text(0.97, 0.04, "predicted too high", ha="right", **side)
-    axes.text(0.03, 0.94, "predicted too low", ha="left", **side)
-
-
-def _counts(axes: Any, bins: _DrawnBins, colour: str) -> None:
-    axes.set(xlim=(0, 1), xlabel="predicted probability")
-    axes.tick_params(length=0)
-    axes.set_yticks([])
-    if bins.count is None:
-        axes.text(0.5, 0.5, f"counts {PRIVATE}", transform=axes.transAxes, ha="center", va="center", color=SOFT)
-        axes.set_facecolor("#f5f7f9")
-        return
-    largest = float(bins.count.max())
-    axes.bar(bins.middles, bins.count, width=bins.widths, color=colour, alpha=0.55, linewidth=0)
-    axes.set_ylim(0, largest * 1.08 if largest > 0 else 1)
-    axes.grid(visible=True, axis="x", color=FAINT)
-    if largest > 0:
-        axes.set_yticks([0, largest], ["0", f"~{compact(largest)}" if bins.noisy else compact(largest)])
-
-
 def _reading(shown: list[_DrawnBins]) -> str:
-    sentences = ["On the dashed line, what is predicted is what happens; the shading is the gap."]
+    sentences = ["On the dashed line, what is predicted is what happens."]
     if any(np.isfinite(bins.low).any() for bins in shown):
-        sentences.append("Whiskers: intervals.")
+        sentences.append("Lines: 95% intervals.")
     if any(bins.noisy for bins in shown):
         sentences.append("Counts carry privacy noise.")
     return " ".join(sentences)

@@ -1,219 +1,335 @@
-"""Plots with one row or point per method, site or window of time: comparisons, bars by site and timelines."""
+"""Plots with one row or point per method, site, group or window of time: comparisons, forests, bars and timelines."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from datetime import date
+from typing import Final
 
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import Direction
 from fedcalib.report import canvas
-from fedcalib.report.canvas import AFTER, ALARM, BEFORE, SOFT, WIDE, Picture, Words, draw
-from fedcalib.report.tables import TOO_FEW, decimals_for, number, short, with_interval
+from fedcalib.report.canvas import LEFT, NAMES, RIGHT, WIDTH, Picture, PictureTable, Plot, Scale, Tip, Words
+from fedcalib.report.tables import MISSING, TOO_FEW, interval, number, short, with_interval
 from fedcalib.report.values import Contender, Number, SiteRow, TimePoint, known, parts
-from fedcalib.types import Bools, Floats
+
+_ROW: Final = 25.0  # height of a row
+_LEVEL: Final = "95% interval"
+_LETTERS: Final = 19  # of a row's name
 
 
-def comparison(rows: Sequence[Contender], metrics: Mapping[str, Direction], title: str = "Methods compared") -> Picture:
-    """Methods as rows of dots, with one panel per metric, such as `{"ECE": "lower", "AUC": "higher"}`."""
+def comparison(rows: Sequence[Contender], metrics: Mapping[str, Direction]) -> tuple[Picture, ...]:
+    """Methods as rows of dots: one picture per metric, such as `{"ECE": "lower", "AUC": "higher"}`."""
     if wrong := [row.name for row in rows if len(row.values) != len(metrics)]:
         raise InputError(
             f"Expected {len(metrics)} values per method, one per metric, found another number for {wrong}."
         )
-    shown = rows[: canvas.MAX_ROWS]
-
-    def paint(figure: Any) -> None:
-        panels = figure.subplots(1, max(1, len(metrics)), squeeze=False)[0]
-        for index, (axes, (metric, better)) in enumerate(zip(panels, metrics.items(), strict=False)):
-            canvas.row_axes(axes, [row.name if index == 0 else "" for row in shown])
-            axes.set_title(f"{short(metric, 24)} ({better} is better)", fontsize=9.5)
-            axes.margins(x=0.12)
-            axes.locator_params(axis="x", nbins=5)
-            _dots(axes, shown, index, better)
-
-    remarks = canvas.whiskers(value for row in shown for value in row.values) + canvas.rows_left_out(rows)
-    reading = "Filled: the best. Dashed: the reference. Each panel has its own scale." + remarks
-    return draw(Words(title, reading, _in_words(shown, metrics)), (WIDE, canvas.height(len(shown), 0.36)), paint)
+    return tuple(_contest(rows, index, name, better) for index, (name, better) in enumerate(metrics.items()))
 
 
-def _dots(axes: Any, rows: Sequence[Contender], metric: int, better: Direction) -> None:
-    values = [row.values[metric] for row in rows]
-    decimals = decimals_for(values)
-    best = _best([parts(value)[0] for value in values], better)
-    for place, row in enumerate(rows):
-        value, low, high = parts(row.values[metric])
-        if math.isnan(value):
-            axes.text(0.5, place, "not measured", transform=axes.get_yaxis_transform(), **_REMARK)
-            continue
-        if row.reference:
-            axes.axvline(value, color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        axes.hlines(place, low, high, color=AFTER, linewidth=1.8, alpha=0.55)
-        filled = AFTER if value == best else "white"
-        axes.plot(value, place, "o", color=AFTER, markerfacecolor=filled, markersize=7, markeredgewidth=1.4)
-        axes.annotate(number(value, decimals), (value, place), (0, 7), bbox=_PATCH, **_BESIDE)
-
-
-_REMARK = {"color": SOFT, "fontsize": 8.5, "style": "italic", "va": "center", "ha": "center"}
-_BESIDE = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
-_PATCH = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+def _contest(rows: Sequence[Contender], index: int, metric: str, better: Direction) -> Picture:
+    values = {row.name: row.values[index] for row in rows}
+    best = _best([parts(value)[0] for value in values.values()], better)
+    guide = next((row.values[index] for row in rows if row.reference), None)
+    direction = "" if better == "neither" else f"{better.capitalize()} is better. "
+    reading = f"{direction}Filled: the best. Dashed: the reference."
+    rings = [name for name, value in values.items() if parts(value)[0] != best]
+    return _dots(metric, metric, values, reading, parts(guide)[0], rings=rings, missing="not measured")
 
 
 def _best(values: Sequence[float], better: Direction) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
+    found = [value for value in values if not math.isnan(value)]
+    if not found:
         return math.nan
-    return min(known) if better == "lower" else max(known)
+    return min(found) if better == "lower" else max(found)
 
 
-def _in_words(rows: Sequence[Contender], metrics: Mapping[str, Direction]) -> str:
-    texts = (
-        f"{short(row.name)}: "
-        + ", ".join(f"{name} {with_interval(value)}" for name, value in zip(metrics, row.values, strict=True))
-        for row in rows
+def forest(
+    rows: Mapping[str, Measured | None],
+    name: str,
+    *,
+    title: str = "",
+    guide: Number = None,
+    overall: Measured | None = None,
+    remark: str = "",
+) -> Picture:
+    """A forest plot: the value and interval of each site or group, and a diamond for all of them together.
+
+    Parameters
+    ----------
+    rows
+        Values by name; None where there are too few records.
+    name
+        What is measured.
+    title
+        Title of the picture; the name if left out.
+    guide
+        Where to draw a dashed line, such as the value of a calibrated model; the overall value if left out.
+    overall
+        The value of all together.
+    remark
+        A sentence to add below.
+    """
+    at = known(guide) if guide is not None else parts(overall)[0]
+    meaning = "" if guide is None else f" Dashed: {number(guide, 0)}, the value of a calibrated classifier."
+    reading = f"Squares and lines: values and 95% intervals.{meaning} {remark}".strip()
+    return _dots(title or name, name, rows, reading, at, overall=overall, missing=TOO_FEW)
+
+
+def _dots(
+    title: str,
+    name: str,
+    rows: Mapping[str, Measured | None],
+    reading: str,
+    guide: float,
+    *,
+    rings: Sequence[str] = (),
+    overall: Measured | None = None,
+    missing: str,
+) -> Picture:
+    shown = dict(list(rows.items())[: canvas.MAX_ROWS])
+    every = [*shown.values(), *([] if overall is None else [overall])]
+    ends = [end for value in every for end in parts(value)]
+    plot = _rows_plot(len(every), canvas.around([*ends, guide]), name)
+    parts_ = [_row_axes(plot, [*shown, *([] if overall is None else ["all together"])])]
+    if math.isfinite(guide):
+        parts_.append(canvas.line(plot.x(guide), plot.top, plot.x(guide), plot.y.end, "guide"))
+    tips: list[Tip] = []
+    for place, (key, value) in enumerate(shown.items()):
+        parts_.append(canvas.group("c1", _mark(plot, place, value, ring=key in rings, missing=missing)))
+        if value is not None and not math.isnan(parts(value)[0]):
+            tips.append(plot.at(parts(value)[0], place + 0.5, f"{short(key, 40)}: {with_interval(value)}"))
+    if overall is not None and math.isfinite(parts(overall)[0]):
+        parts_.append(canvas.group("c1", _diamond(plot, len(shown), overall)))
+        tips.append(plot.at(parts(overall)[0], len(shown) + 0.5, f"all together: {with_interval(overall)}"))
+    alt = "; ".join(f"{short(key)}: {_stated(value, missing)}" for key, value in shown.items()) or "Nothing to show"
+    listed = [*rows.items(), *([] if overall is None else [("all together", overall)])]
+    table = PictureTable(
+        ("name", name, _LEVEL), tuple((short(key, 80), *_pair(value, missing)) for key, value in listed)
     )
-    return "; ".join(texts) + "."
+    said = Words(title, reading + canvas.rows_left_out([*rows]), f"{alt}.")
+    return canvas.picture(said, plot.height, "".join(parts_), tips, table)
+
+
+def _stated(value: Measured | None, missing: str) -> str:
+    return missing if value is None or math.isnan(parts(value)[0]) else with_interval(value)
+
+
+def _pair(value: Measured | None, missing: str) -> tuple[str, str]:
+    if value is None or math.isnan(parts(value)[0]):
+        return missing, MISSING
+    return number(value.value), interval(value) or MISSING
+
+
+def _rows_plot(rows: int, ends: tuple[float, float], name: str, top: float = 8.0) -> Plot:
+    bottom = top + max(rows, 1) * _ROW
+    y = Scale(0, max(rows, 1), top, bottom)
+    return Plot(Scale(*ends, NAMES, WIDTH - RIGHT - 6), y, name, "", top, bottom + canvas.BELOW)
+
+
+def _row_axes(plot: Plot, names: Sequence[str]) -> str:
+    """Axes with one row per name, the first on top."""
+    bottom = plot.y.end
+    drawn = [canvas.line(plot.x(at), plot.top, plot.x(at), bottom, "grid") for at in plot.x.ticks(5)]
+    drawn += [canvas.label(plot.x(at), bottom + 17, canvas.tick_text(at), "tick", "middle") for at in plot.x.ticks(5)]
+    middle = (plot.x.start + plot.x.end) / 2
+    drawn.append(canvas.label(middle, plot.height - 8, short(plot.x_name, 46), "name", "middle"))
+    drawn += [
+        canvas.label(NAMES - 10, plot.y(place + 0.5) + 4.5, short(name, _LETTERS), "row", "end")
+        for place, name in enumerate(names)
+    ]
+    return "".join(drawn)
+
+
+def _mark(plot: Plot, place: float, value: Measured | None, *, ring: bool, missing: str) -> str:
+    at, low, high = parts(value)
+    y = plot.y(place + 0.5)
+    if math.isnan(at):
+        return canvas.label(plot.x.start + 6, y + 4, missing, "remark")
+    drawn = "" if math.isnan(low + high) else canvas.line(plot.x(low), y, plot.x(high), y, "whisker")
+    return drawn + canvas.tag("rect", x=plot.x(at) - 4.5, y=y - 4.5, width=9, height=9, kind="ring" if ring else "dot")
+
+
+def _diamond(plot: Plot, place: int, value: Measured) -> str:
+    at, low, high = (plot.x(end) if math.isfinite(end) else math.nan for end in parts(value))
+    if math.isnan(at):
+        return ""
+    low, high = (low, high) if math.isfinite(low + high) else (at - 6, at + 6)
+    low, high = min(low, at - 6), max(high, at + 6)
+    y = plot.y(place + 0.5)
+    return canvas.path([(low, y), (at, y - 7), (high, y), (at, y + 7)], "dot", closed=True)
 
 
 def bars_by_site(rows: Sequence[SiteRow], name: str = "calibration gap", title: str = "Site by site") -> Picture:
     """Bars of each site's gap before and after; sites with too few records have a remark instead."""
-    shown = [row.guarded for row in rows[: canvas.MAX_ROWS]]
+    given = [row.guarded for row in rows]
+    shown = given[: canvas.MAX_ROWS]
     both = any(row.after is not None for row in shown) and any(row.before is not None for row in shown)
-
-    def paint(figure: Any) -> None:
-        axes = canvas.row_axes(figure.add_subplot(), [row.site for row in shown])
-        axes.axvline(0, color=SOFT, linewidth=0.9)
-        for place, row in enumerate(shown):
-            _site(axes, place, row, both)
-        axes.margins(x=0.04)
-        axes.set_xlabel(short(name, 60))
-        if both:
-            _key(axes)
-
+    sides = ("before", "after") if both else ("value",)
+    ends = [end for row in shown for value in (row.before, row.after) for end in parts(value)]
+    top = 8.0 + (canvas.LINE * 2 if both else 0)
+    plot = _rows_plot(len(shown), canvas.around([*ends, 0.0]), name, top)
+    drawn = [canvas.legend(sides) if both else "", _row_axes(plot, [row.site for row in shown])]
+    drawn.append(canvas.line(plot.x(0), plot.top, plot.x(0), plot.y.end, "zero"))
+    tips: list[Tip] = []
+    for place, row in enumerate(shown):
+        drawn.append(_site(plot, place, row, both))
+        tips += [
+            plot.at(
+                parts(value)[0],
+                place + (0.3, 0.7)[side] if both else place + 0.5,
+                f"{short(row.site)}: {_in_words(row)}",
+            )
+            for side, value in enumerate((row.before, row.after))
+            if not math.isnan(parts(value)[0])
+        ]
     intervals = canvas.whiskers(value for row in shown for value in (row.before, row.after))
     reading = "The shorter a bar, the better." + intervals + canvas.rows_left_out(rows)
-    alt = "; ".join(_site_in_words(row) for row in shown) + "." if shown else "No site to show."
-    return draw(Words(title, reading, alt), (WIDE, canvas.height(len(shown), 0.38)), paint)
+    alt = "; ".join(f"{short(row.site)}: {_in_words(row)}" for row in shown) + "." if shown else "No site to show."
+    table = PictureTable(
+        ("site", *(f"{side}{end}" for side in sides for end in ("", ", 95% interval"))),
+        tuple(_listed(row, both) for row in given),
+    )
+    return canvas.picture(Words(title, reading, alt), plot.height, "".join(drawn), tips, table)
 
 
-def forest(sites: Mapping[str, Measured], mean: Measured, name: str, spread: str = "") -> Picture:
-    """A forest plot: each site's value and interval, and below them a diamond for the mean over sites."""
-    shown = dict(list(sites.items())[: canvas.MAX_ROWS])
-    value, low, high = parts(mean)
-
-    def paint(figure: Any) -> None:
-        axes = canvas.row_axes(figure.add_subplot(), [*shown, "mean over sites"])
-        axes.axvline(value, color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        for place, measured in enumerate(shown.values()):
-            at, left, right = parts(measured)
-            axes.hlines(place, left, right, color=AFTER, linewidth=1.6)
-            axes.plot(at, place, "s", color=AFTER, markersize=5.5, markeredgecolor="white")
-        place = len(shown)
-        axes.fill([low, value, high, value], [place, place - 0.3, place, place + 0.3], color=AFTER, linewidth=0)
-        axes.set_xlabel(short(name, 60))
-
-    reading = f"Lines: 95% intervals. Diamond: the mean over sites. {spread}".strip() + canvas.rows_left_out([*sites])
-    alt = "; ".join(f"{short(site)}: {with_interval(one)}" for site, one in shown.items())
-    words = Words(f"{name} by site", reading, f"{alt}; mean over sites: {with_interval(mean)}.")
-    return draw(words, (WIDE, canvas.height(len(shown) + 1, 0.34)), paint)
+def _listed(row: SiteRow, both: bool) -> tuple[str, ...]:
+    missing = TOO_FEW if row.too_few else MISSING
+    values = (row.before, row.after) if both else (row.before if row.after is None else row.after,)
+    return (short(row.site, 80), *(text for value in values for text in _pair(value, missing)))
 
 
-def _site(axes: Any, place: int, row: SiteRow, both: bool) -> None:
+def _site(plot: Plot, place: int, row: SiteRow, both: bool) -> str:
     if row.too_few:
-        axes.text(0, place, f"  {TOO_FEW}", va="center", color=SOFT, fontsize=8.5, style="italic")
-    elif both:
-        _bar(axes, place - 0.18, row.before, BEFORE)
-        _bar(axes, place + 0.18, row.after, AFTER)
-    else:
-        _bar(axes, place, row.before if row.after is None else row.after, AFTER)
+        return canvas.label(plot.x(0) + 6, plot.y(place + 0.5) + 4, TOO_FEW, "remark")
+    if both:
+        return canvas.group("c0", _bar(plot, place + 0.3, row.before), series="before") + canvas.group(
+            "c1", _bar(plot, place + 0.7, row.after), series="after"
+        )
+    return canvas.group("c1", _bar(plot, place + 0.5, row.before if row.after is None else row.after))
 
 
-def _bar(axes: Any, place: float, measured: Measured | None, colour: str) -> None:
+def _bar(plot: Plot, place: float, measured: Measured | None) -> str:
     value, low, high = parts(measured)
-    if not math.isnan(value):
-        axes.barh(place, value, height=0.3, color=colour, alpha=0.3, linewidth=0)
-        axes.hlines(place, low, high, color=colour, linewidth=1.4)
-        axes.plot(value, place, "o", color=colour, markersize=5.5, markeredgecolor="white")
+    if math.isnan(value):
+        return ""
+    (start, end), y = sorted((plot.x(0), plot.x(value))), plot.y(place)
+    drawn = canvas.tag("rect", x=start, y=y - 4, width=end - start, height=8, kind="bar")
+    if not math.isnan(low + high):
+        drawn += canvas.line(plot.x(low), y, plot.x(high), y, "whisker")
+    return drawn + canvas.tag("circle", cx=plot.x(value), cy=y, r=3.2, kind="dot")
 
 
-def _key(axes: Any) -> None:
-    for label, colour in (("before", BEFORE), ("after", AFTER)):
-        axes.plot([], [], "o", color=colour, label=label)
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0, handletextpad=0.1)
-
-
-def _site_in_words(row: SiteRow) -> str:
+def _in_words(row: SiteRow) -> str:
     if row.too_few:
-        return f"{short(row.site)}: {TOO_FEW}"
+        return TOO_FEW
     texts = [
         f"{with_interval(value)} {when}" for value, when in ((row.before, "before"), (row.after, "after")) if value
     ]
-    return f"{short(row.site)}: {', '.join(texts) or 'nothing'}"
-
-
-_LETTERS_BELOW_AXIS = 95
+    return ", ".join(texts) or "nothing"
 
 
 def timeline(windows: Sequence[TimePoint], name: str, limit: Number = None, title: str = "Over time") -> Picture:
-    """A value with its interval, window by window; triangles mark alarms, a dashed line the limit."""
-    values = np.array([parts(window.value) for window in windows], dtype=np.float64).reshape(-1, 3)
+    """A value with its interval, window by window; triangles mark alarms, a dashed line the limit.
 
-    def paint(figure: Any) -> None:
-        axes = figure.add_subplot()
-        _line(axes, values)
-        _alarms(axes, windows, values)
-        if not math.isnan(known(limit)):
-            axes.axhline(known(limit), color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
-            axes.annotate("limit", (0, known(limit)), (4, 3), xycoords=axes.get_yaxis_transform(), **_LIMIT_LABEL)
-        _ticks(axes, windows)
-        axes.set_ylabel(short(name, 40))
-
-    reading = "Line and band: value and interval. Triangles: alarms. A break in the line: nothing to show."
-    return draw(Words(title, reading, _timeline_in_words(windows, name)), (WIDE, 3.9), paint)
-
-
-_LIMIT_LABEL = {"textcoords": "offset points", "color": SOFT, "fontsize": 8.5, "style": "italic"}
-
-
-def _line(axes: Any, values: Floats) -> None:
-    places = np.arange(len(values))
-    value, low, high = values.T
-    axes.fill_between(places, low, high, color=AFTER, alpha=0.14, linewidth=0)
-    alone = _between_breaks(value)
-    axes.vlines(places[alone], low[alone], high[alone], color=AFTER, linewidth=5, alpha=0.2)
-    axes.plot(places, value, color=AFTER, linewidth=1.8, marker="o", markersize=5, markeredgecolor="white")
-    axes.margins(x=0.02)
-
-
-def _between_breaks(value: Floats) -> Bools:
-    """Which windows have a value but no neighbour with one, so that a band cannot show them."""
-    known = np.isfinite(value)
-    neighbour = np.zeros(len(value), dtype=bool)
-    neighbour[1:] |= known[:-1]
-    neighbour[:-1] |= known[1:]
-    return known & ~neighbour
-
-
-def _alarms(axes: Any, windows: Sequence[TimePoint], values: Floats) -> None:
-    """Mark alarms at their value, or at the bottom of the axis where the value is missing."""
-    look = {"color": ALARM, "markersize": 10, "markeredgecolor": "white", "zorder": 4, "clip_on": False}
-    for place, window in enumerate(windows):
-        if window.alarm and math.isnan(values[place, 0]):
-            axes.plot(place, 0.0, "^", transform=axes.get_xaxis_transform(), **look)
-        elif window.alarm:
-            axes.plot(place, values[place, 0], "^", **look)
+    Where every window has a first day, the axis is the calendar.
+    """
+    values = [parts(window.value) for window in windows]
+    places = _places(windows)
+    top, height = 14.0, 190.0
+    ends = canvas.around([*(end for triple in values for end in triple), known(limit)])
+    first, last = (min(places), max(places)) if places else (0.0, 0.0)
+    room = max((last - first) * 0.07, 0.5)
+    x = Scale(first - room, last + room, LEFT, WIDTH - RIGHT)
+    dated = bool(windows) and all(_day(window) is not None for window in windows)
+    plot = Plot(
+        x,
+        Scale(*ends, top + height, top),
+        "first day of the window" if dated else "window",
+        name,
+        top,
+        top + height + canvas.BELOW,
+    )
+    drawn = [plot.axes(_ticks(windows, places))]
+    if not math.isnan(known(limit)):
+        drawn.append(canvas.line(x.start, plot.y(known(limit)), x.end, plot.y(known(limit)), "guide"))
+        drawn.append(canvas.label(x.start + 5, plot.y(known(limit)) - 5, "limit", "remark"))
+    drawn.append(canvas.group("c1", *_stretches(plot, places, values)))
+    drawn += [
+        _alarm(plot, at, value[0]) for window, at, value in zip(windows, places, values, strict=True) if window.alarm
+    ]
+    tips = [
+        plot.at(
+            at, value[0], f"{short(window.label, 30)}: {with_interval(window.value)}{', alarm' if window.alarm else ''}"
+        )
+        for window, at, value in zip(windows, places, values, strict=True)
+        if not math.isnan(value[0])
+    ]
+    rows = tuple((short(w.label, 60), *_pair(w.value, MISSING), "alarm" if w.alarm else "") for w in windows)
+    reading = "Line and band: value and 95% interval. Triangles: alarms. A break in the line: nothing to show."
+    said = Words(title, reading, _timeline_in_words(windows, name))
+    return canvas.picture(
+        said, plot.height, "".join(drawn), tips, PictureTable(("window", name, _LEVEL, "alarm"), rows)
+    )
 
 
-def _ticks(axes: Any, windows: Sequence[TimePoint]) -> None:
-    labels = [short(window.label, 16) for window in windows]
-    widest = max(map(len, labels), default=1) + 3
-    step = max(1, math.ceil(len(labels) * widest / _LETTERS_BELOW_AXIS))
-    axes.set_xticks(range(0, len(labels), step), labels[::step])
-    axes.grid(visible=True, axis="y")
-    axes.tick_params(axis="y", length=0)
+def _day(window: TimePoint) -> date | None:
+    """The first day of a window, where it is a date."""
+    try:
+        return date.fromisoformat(str(window.day))
+    except ValueError:
+        return None
+
+
+def _places(windows: Sequence[TimePoint]) -> list[float]:
+    """Days of the calendar, or places in the order of the windows."""
+    days = [_day(window) for window in windows]
+    return [float(place if day is None or None in days else day.toordinal()) for place, day in enumerate(days)]
+
+
+def _ticks(windows: Sequence[TimePoint], places: Sequence[float]) -> list[tuple[float, str]]:
+    """Some windows to mark below the axis, so that their names do not overlap."""
+    dated = bool(windows) and all(_day(window) is not None for window in windows)
+    names = [str(window.day) if dated else short(window.label, 12) for window in windows]
+    widest = max(map(len, names), default=1) + 2
+    step = max(1, math.ceil(len(names) * widest / 58))
+    return list(zip(places[::step], names[::step], strict=True))
+
+
+def _stretches(plot: Plot, places: Sequence[float], values: Sequence[tuple[float, float, float]]) -> list[str]:
+    """Bands and lines between breaks, and a dot for each window."""
+    drawn: list[str] = []
+    stretch: list[tuple[float, float, float, float]] = []
+    for at, (value, low, high) in [*zip(places, values, strict=True), (0.0, (math.nan,) * 3)]:
+        if math.isnan(value):
+            drawn += _stretch(plot, stretch)
+            stretch = []
+        else:
+            stretch.append((at, value, *((low, high) if not math.isnan(low + high) else (value, value))))
+    dots = [
+        canvas.tag("circle", cx=plot.x(at), cy=plot.y(value), r=3.6, kind="dot")
+        for at, (value, _, _) in zip(places, values, strict=True)
+        if not math.isnan(value)
+    ]
+    return [*drawn, *dots]
+
+
+def _stretch(plot: Plot, points: Sequence[tuple[float, float, float, float]]) -> list[str]:
+    if len(points) == 1:
+        at, _, low, high = points[0]
+        return [canvas.line(plot.x(at), plot.y(low), plot.x(at), plot.y(high), "whisker")]
+    there = [(plot.x(at), plot.y(high)) for at, _, _, high in points]
+    back = [(plot.x(at), plot.y(low)) for at, _, low, _ in reversed(points)]
+    line = canvas.path([(plot.x(at), plot.y(value)) for at, value, _, _ in points], "line")
+    return [canvas.path([*there, *back], "band", closed=True), line]
+
+
+def _alarm(plot: Plot, at: float, value: float) -> str:
+    """A triangle at the value, or at the bottom of the plot where the value is missing."""
+    x, y = plot.x(at), plot.y.start if math.isnan(value) else plot.y(value)
+    return canvas.path([(x - 7, y + 6), (x, y - 8), (x + 7, y + 6)], "alarm", closed=True)
 
 
 def _timeline_in_words(windows: Sequence[TimePoint], name: str) -> str:

@@ -12,7 +12,19 @@ from typing import final
 
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import Direction
-from fedcalib.report.values import Count, Diagram, MetricRow, Number, PageTable, Public, SiteRow, known, numbers, parts
+from fedcalib.report.values import (
+    Count,
+    Diagram,
+    MetricRow,
+    Number,
+    PageTable,
+    Public,
+    Said,
+    SiteRow,
+    known,
+    numbers,
+    parts,
+)
 
 MISSING = "–"
 _DECIMALS = 4
@@ -147,7 +159,9 @@ def figure_table(table: PageTable) -> dict[str, object]:
     return {"title": table.title, "columns": table.columns, "rows": rows, "caption": table.caption}
 
 
-def _figure(value: Measured | str | None) -> PageCell:
+def _figure(value: Measured | Said | str | None) -> PageCell:
+    if isinstance(value, Said):
+        return PageCell(value.text, "")
     return PageCell(MISSING, value) if isinstance(value, str) else _cell(value, _DECIMALS)
 
 

@@ -50,12 +50,20 @@ class MetricRow:
 
 @final
 @dataclass(frozen=True)
+class Said:
+    """A cell of a table that is a text, not a figure."""
+
+    text: str
+
+
+@final
+@dataclass(frozen=True)
 class PageTable:
-    """A table of figures with intervals under a heading; a text stands where there is no figure."""
+    """A table of figures with intervals under a heading; a text stands where there is no figure, as its reason."""
 
     title: str
     columns: tuple[str, ...]  # the first names the rows
-    rows: tuple[tuple[str, tuple[Measured | str | None, ...]], ...]
+    rows: tuple[tuple[str, tuple[Measured | Said | str | None, ...]], ...]
     caption: str = ""
 
 
@@ -131,6 +139,7 @@ class TimePoint:
     label: str
     value: Measured | None = None
     alarm: bool = False
+    day: str | int | None = None  # its first day: a date as text, or the number of a day
 
 
 @final
@@ -162,3 +171,8 @@ def parts(measured: Measured | None) -> tuple[float, float, float]:
         return math.nan, math.nan, math.nan
     low, high = known(measured.low), known(measured.high)
     return (known(measured.value), high, low) if low > high else (known(measured.value), low, high)
+
+
+def measured_at(value: Floats, low: Floats, high: Floats, place: int) -> Measured:
+    """One value of a column with its interval."""
+    return Measured(float(value[place]), float(low[place]), float(high[place]))

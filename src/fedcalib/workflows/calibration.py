@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Unpack, final
+from typing import Any, ClassVar, Final, Unpack, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
 from fedcalib.artifacts.evaluation import Fitted
+from fedcalib.artifacts.performance import Performance
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.artifacts.saving import with_disclosure
 from fedcalib.cohort import MIN_RECORDS, Disjoint, Everyone, Participation
@@ -26,14 +27,18 @@ from fedcalib.methods.auto import Auto
 from fedcalib.methods.compose import FitAndMeasure, before_and_after
 from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.metrics.intervals import Measured
-from fedcalib.metrics.table import ECE, METRICS
+from fedcalib.metrics.table import ECE, METRICS, OBSERVED_EXPECTED
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
-from fedcalib.report.page import Page
+from fedcalib.report.canvas import Figures
+from fedcalib.report.explorer import Explorer
+from fedcalib.report.notebook import in_notebook
+from fedcalib.report.page import Page, render
+from fedcalib.report.sheet import Sheet
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
-from fedcalib.workflows import documents, reports
+from fedcalib.workflows import documents, reports, verdicts
 from fedcalib.workflows.budget import (
     ALONE,
     Shares,
@@ -46,11 +51,18 @@ from fedcalib.workflows.budget import (
 )
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.evaluation import site_rows
+from fedcalib.workflows.evidence import made, sheet_of, write_bundle
+from fedcalib.workflows.facts import UNKNOWN, About, Evidence, call, meaning, stated
 from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
-NAMES = ("calibrator.json", "result.json", "report.html", "reliability.png")
-_HIDDEN = "Single sites are left out: the model hides them."
+_PICTURES: Final = ("reliability.svg",)
+NAMES: Final = ("calibrator.json", "result.json", "report.html", *_PICTURES)
+_HIDDEN = "Single sites are not shown: the privacy model hides them."
+_LIMITS: Final = (
+    "The records are taken as independent of each other. If many belong to one patient, intervals are too narrow.",
+)
+_CALL: Final = "calibrate(...) in Python"
 _UNMEASURED = "Before and after were not measured: "
 
 
@@ -108,6 +120,8 @@ class CalibrationResult(WorkflowResult):
     min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
     provenance: Mapping[str, object] = field(default_factory=dict)
     change: Mapping[str, Measured] = field(default_factory=dict)  # after less before, with paired intervals
+    evidence: Evidence = field(default_factory=Evidence)
+    call: str = ""  # the command or call that made it
 
     @classmethod
     def at_sites(cls, phase: Phase[Fitted], result: Result[Fitted], replayed: bool) -> CalibrationResult:
@@ -134,8 +148,7 @@ class CalibrationResult(WorkflowResult):
     @cached_property  # published tables are merged for it, which takes time
     def warnings(self) -> tuple[str, ...]:
         """Everything that a reader has to know."""
-        found = [one.published(self.min_count or 1) for one in (self.before, self.after) if one is not None]
-        hidden = [text for one in found for text in documents.missing(one)]
+        hidden = [text for one in self._sides.values() for text in documents.missing(one)]
         return tuple(dict.fromkeys((*self.left_out, *self.remarks, *hidden)))
 
     @property
@@ -194,37 +207,125 @@ class CalibrationResult(WorkflowResult):
         measured = documents.metrics_table(f"Measured on {where}", columns, reasons)
         return [measured, *documents.reasons_table(*reasons.values()), *tables]
 
-    def report(self, path: documents.Folder) -> None:
-        """Write the report, one self-contained HTML page."""
-        save_text(Path(path), self.files()["report.html"].decode())
+    def document(self) -> dict[str, Any]:
+        """The result as `result.json` holds it: with decisions at many thresholds where there are two classes."""
+        explored = self._explorer
+        return {**self.to_json(), **({} if explored is None else {"thresholds": explored.to_json()})}
 
-    def files(self) -> dict[str, bytes]:
-        """The report page, and the reliability diagram where there is one."""
-        name = type(self.method).__name__
-        hidden = (_HIDDEN,) if self.before is not None and not self.sites else ()
-        page = Page(
-            title=f"Calibration by {name}",
+    def plot(self, name: str | None = None) -> Any:
+        """The figures, which show themselves in a notebook, or the one of a name such as "reliability"."""
+        drawn = self._figures
+        return drawn if name is None else drawn[name]
+
+    def _repr_html_(self) -> str:
+        return in_notebook(self.contents())
+
+    @cached_property
+    def _sides(self) -> dict[str, Measurement]:
+        """What curves are drawn of, as it may be published."""
+        sides = {"before": self.before, "after": self.after}
+        return {name: one.published(self.min_count or 1) for name, one in sides.items() if one is not None}
+
+    @cached_property
+    def _figures(self) -> Figures:
+        return reports.figures(self._sides)
+
+    @cached_property
+    def _explorer(self) -> Explorer | None:
+        return reports.explorer(self._sides) if self._sides else None
+
+    def contents(self, about: About = UNKNOWN) -> Page:
+        """The contents of the report."""
+        name, drawn = type(self.method).__name__, self._figures.pictures
+        return Page(
+            title=f"Calibration of {about.named} by {name}",
+            asked=f"Does {name} make the predicted probabilities of {about.named} agree better with what happens?",
             summary=self._summary(name),
+            gains=verdicts.movement([(row.site, row.before, row.after) for row in self.sites], "calibration error"),
+            next_steps=self._next_steps,
+            facts=stated(about, self.call) | self._measured_on,
             privacy=(self.privacy.statement,),
+            meaning=(*meaning(self.privacy), *self.evidence.remainder),
             private=self.private,
             simulation=self.privacy.simulation,
             records=self.counts["records"],
             clients=self.counts["sites"],
             metrics=reports.metric_rows(self.before, self.after, self.change),
-            before=reports.diagram("before", self.before, self.min_count),
-            after=reports.diagram("after", self.after, self.min_count),
+            reliability=drawn.get("reliability") if "bins" in drawn else None,
+            before=reports.diagram("before", self._sides.get("before"), None),
+            after=reports.diagram("after", self._sides.get("after"), None),
+            curves=tuple(drawn[one] for one in ("decision", "roc", "pr") if one in drawn),
+            explorer=self._explorer,
             sites=self.sites,
             site_metric=ECE.title,
-            figures=tuple(reports.curves(self._sides, self.min_count).values()),
-            warnings=(*self.warnings, *hidden),
-            provenance=self.provenance,
+            warnings=self._limits,
+            provenance=made({**self.provenance, **self._costs}, self.evidence),
+            data=documents.text(self.document()),
         )
-        return reports.files(page)
+
+    def report(self, path: documents.Folder, about: About = UNKNOWN) -> None:
+        """Write the report, one self-contained HTML page.
+
+        Parameters
+        ----------
+        path
+            The file.
+        about
+            The classifier's name, the period of the data and others, for the facts of the page.
+        """
+        save_text(Path(path), render(self.contents(about)))
+
+    def files(self, about: About = UNKNOWN) -> dict[str, bytes]:
+        """The report page, and the pictures beside it where there are any."""
+        return {name: part for name, part in self._contents(about).items() if name in ("report.html", *_PICTURES)}
+
+    def _contents(self, about: About) -> dict[str, bytes]:
+        page = self.contents(about)
+        contents = {"calibrator.json": self.calibrator.dumps(self.privacy).encode(), "result.json": page.data.encode()}
+        contents |= reports.files(page, self._figures.pictures)
+        return {name: part for name, part in contents.items() if name in NAMES}
+
+    def save(self, folder: documents.Folder, about: About = UNKNOWN) -> dict[str, str]:
+        """Write the calibrator, the result and the report into a folder; return where each file is."""
+        return documents.write_all(folder, self._contents(about))
+
+    def bundle(self, path: documents.Folder, about: About = UNKNOWN) -> Path:
+        """Write everything that belongs to the evidence into one zip file: see `fedcalib.workflows.evidence`."""
+        return write_bundle(path, self._contents(about), self.sheet(about), self.privacy, self.evidence)
+
+    def sheet(self, about: About = UNKNOWN) -> Sheet:
+        """The TRIPOD+AI items and the model card, filled in as far as the run can."""
+        return sheet_of(self.contents(about), about)
 
     @property
-    def _sides(self) -> dict[str, Measurement]:
-        sides = {"before": self.before, "after": self.after}
-        return {name: one for name, one in sides.items() if one is not None}
+    def _measured_on(self) -> dict[str, str]:
+        if self.before is None:
+            return {}
+        where = "records that were held out" if self.held_out else "the records that were fitted"
+        if not self.private and isinstance(self.before, Performance) and self.before.records >= MIN_RECORDS:
+            where = f"{round(self.before.records):,} {where}"
+        return {"Measured on": where}
+
+    @property
+    def _limits(self) -> tuple[str, ...]:
+        hidden = (_HIDDEN,) if self.before is not None and not self.sites else ()
+        return (*self.warnings, *hidden, *_LIMITS)
+
+    @property
+    def _costs(self) -> dict[str, object]:
+        """What each phase sent and spent."""
+        told: dict[str, object] = {}
+        for one in (phase.cost() for phase in self.phases):
+            spent = "" if one["epsilon"] is None else f", epsilon = {one['epsilon']:.4g}"
+            told[f"phase {one['phase']}"] = f"{one['bytes_per_client']:,} bytes per client{spent}"
+        return told
+
+    @property
+    def _next_steps(self) -> tuple[str, ...]:
+        if self.after is None:
+            return ("Measure the calibrator before it is used: name files with --test, or hold records out.",)
+        known = verdicts.known(self.after)
+        return verdicts.after_calibration(self.verdicts, known)
 
     def _summary(self, name: str) -> tuple[str, ...]:
         if self.before is None or self.after is None or self.before.ece is None or self.after.ece is None:
@@ -232,7 +333,11 @@ class CalibrationResult(WorkflowResult):
         where = (
             "records that were not fitted" if self.held_out else "the records that were fitted, which flatters a little"
         )
-        return (self._effect, f"Both were measured on {where}. Verdicts follow from the paired change.")
+        known = verdicts.known(self.after)
+        state = (
+            (f"After calibration: {_lower(verdicts.calibration(known))}",) if OBSERVED_EXPECTED.name in known else ()
+        )
+        return (self._effect, *state, f"Both were measured on {where}. Verdicts follow from the paired change.")
 
     @property
     def _effect(self) -> str:
@@ -244,13 +349,11 @@ class CalibrationResult(WorkflowResult):
         said = (
             f"The calibration error (ECE) went from {before[ECE.name]['value']:.4f} to {after[ECE.name]['value']:.4f}: "
         )
-        return f"{said}{verdict}." + (f" Worse: {', '.join(worse)}." if worse else "")
+        return f"{said}{verdict}." + (f" Worse: {', '.join(worse)}." if worse else " No metric is clearly worse.")
 
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the calibrator, the result and the report into a folder; say where each file is."""
-        contents = {"calibrator.json": self.calibrator.dumps(self.privacy).encode(), "result.json": b"", **self.files()}
-        document = {**self.to_json(), "files": documents.places(folder, contents)}
-        return documents.write_all(folder, {**contents, "result.json": documents.text(document).encode()})
+
+def _lower(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
 @final
@@ -295,7 +398,7 @@ class Calibration:
                 result = conductor.run(phase, self.data.source)
                 conductor.tell()
                 done = CalibrationResult.at_sites(phase, result, conductor.replayed)
-                return replace(done, provenance=self._provenance)
+                return replace(done, provenance=self._provenance, evidence=conductor.evidence(), call=call(_CALL))
             split = self._split(conductor)
             phases = self._phases(split)
             conductor.pay(phases.total, (phases.fit, split.fitted))
@@ -303,7 +406,9 @@ class Calibration:
             fitted = conductor.run(phases.fit, InProcess(split.fitted if phases.measure else split.all))
             measured, missed = self._measured(conductor, phases, split.held, fitted.artifact)
             conductor.tell()
-        return self._result(split, replace(phases, warnings=(*phases.warnings, *missed)), fitted, measured, conductor)
+            evidence = conductor.evidence()
+        done = self._result(split, replace(phases, warnings=(*phases.warnings, *missed)), fitted, measured, conductor)
+        return replace(done, evidence=evidence, call=call(_CALL))
 
     def _at_sites(self, schema: Schema) -> Phase[Fitted]:
         """Fit and measure in one conversation: sites at a distance hold no records out by a server's coin."""
@@ -407,18 +512,16 @@ class Calibration:
 
     @property
     def _provenance(self) -> dict[str, object]:
-        from fedcalib import __version__
-
         facts = {
             "method": repr(self.method),
-            "privacy": repr(self.privacy),
+            "privacy model": repr(self.privacy),
             "participation": repr(self.participation),
             "split_seed": self.session.split_seed,
             "simulate": self.session.simulate,
             "holdout": None if self.test else self.holdout,
             "files": ", ".join(path.name for path in (*self.data.files, *(self.test.files if self.test else ()))),
         }
-        return {"fedcalib": __version__, **{name: value for name, value in facts.items() if value not in (None, "")}}
+        return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
 def _check_alike(fitted: Federation, held: Federation, test: Data) -> None:

@@ -12,15 +12,18 @@ import numpy as np
 
 from fedcalib.metrics.intervals import UNKNOWN, Measured
 from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
-from fedcalib.report.canvas import Picture
-from fedcalib.report.page import Page, render
-from fedcalib.report.row_plots import comparison as picture
-from fedcalib.report.values import Contender
+from fedcalib.report.canvas import Figures, Picture
+from fedcalib.report.notebook import in_notebook
+from fedcalib.report.page import Page, Section, render
+from fedcalib.report.row_plots import comparison
+from fedcalib.report.values import Contender, PageTable, Said
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import Measurement
+from fedcalib.workflows.facts import UNKNOWN as UNNAMED
+from fedcalib.workflows.facts import About, call, stated, versions
 from fedcalib.workflows.result import WorkflowResult
 
-NAMES: Final = ("result.json", "report.html", "comparison.png")
+NAMES: Final = ("result.json", "report.html", "comparison.svg")
 _LARGEST_LOSS: Final = -1.0  # points of accuracy; a method that loses more is marked
 
 
@@ -111,6 +114,7 @@ class ComparisonResult(WorkflowResult):
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # repeated in the result
     privacy: Mapping[str, Any] = field(default_factory=dict)  # the privacy model, and what was or would be spent
+    call: str = field(default_factory=lambda: call("compare(...) in Python"))  # the command or call that made it
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -160,36 +164,73 @@ class ComparisonResult(WorkflowResult):
             tables.append(documents.TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
         return [*tables, documents.facts_table("", {"privacy": self.statement})]
 
-    def picture(self) -> Picture:
-        """The methods as rows of dots, one panel per metric."""
+    def plot(self, name: str | None = None) -> Any:
+        """The methods as rows of dots, one figure per metric, or the one of a title such as "ECE"."""
+        drawn = Figures({one.title: one for one in self.pictures()})
+        return drawn if name is None else drawn[name]
+
+    def _repr_html_(self) -> str:
+        return in_notebook(self.contents())
+
+    def pictures(self) -> tuple[Picture, ...]:
+        """The methods as rows of dots, one picture per metric."""
         rows = [
             Contender(row.method, tuple(map(row.values.get, _columns())), reference=row is self.base)
             for row in (self.base, *self.rows)
         ]
-        return picture(rows, dict(_columns().values()))
+        return comparison(rows, dict(_columns().values()))
 
-    def page(self) -> bytes:
-        """The report as HTML."""
-        page = Page(
+    def contents(self, about: About = UNNAMED) -> Page:
+        """The contents of the report."""
+        return Page(
             title="Methods compared",
-            summary=(self._headline(), "Measured on records that were not fitted."),
+            asked=f"Which method calibrates {about.named} best on these records, and what does it cost?",
+            summary=(self._headline(), f"Measured on records that were not fitted (held out by {self.split})."),
+            next_steps=self._next_steps,
+            facts=stated(about, self.call),
             privacy=(self.statement,),
-            private=True,  # no count is shown, whatever the privacy model
+            private=not self.simulation,  # no count is shown, whatever the privacy model
             simulation=self.simulation,
-            figures=(self.picture(),),
+            sections=(Section("Metric by metric", self.pictures(), (), self._reading), *self._costs),
             warnings=(*self.warnings, *(f"{name} was refused: {reason}" for name, reason in self.refused.items())),
-            provenance={name: value for name, value in self._about.items() if value is not None},
+            provenance={**versions(), **{name: value for name, value in self._about.items() if value is not None}},
+            data=documents.text(self.to_json()),
         )
-        return render(page).encode()
 
-    def report(self, path: Path | str) -> Path:
+    @property
+    def _reading(self) -> tuple[str, ...]:
+        if self.repeats > 1 and self.simulation:
+            return (f"Lines are one standard deviation over {self.repeats} splits to either side, not 95% intervals.",)
+        return ()
+
+    @property
+    def _costs(self) -> tuple[Section, ...]:
+        """Every method with its metrics and its cost."""
+        heads = ("method", *(title for title, _ in _columns().values()), "bytes per client", "client ms", "epsilon")
+        rows = tuple((cells[0], tuple(map(Said, cells[1:]))) for cells in map(_cells, (self.base, *self.rows)))
+        table = PageTable("All methods with their cost", heads, rows, "Lower is better for errors and losses.")
+        return (Section("What each method costs", (), (table,)),)
+
+    @property
+    def _next_steps(self) -> tuple[str, ...]:
+        if not self.rows or math.isinf(self.rows[0].error):
+            return ("Collect more records, or allow a larger epsilon: no method could be told from another.",)
+        best = self.rows[0].method
+        kept = "This was a simulation and released nothing. " if self.simulation else ""
+        return (f"{kept}Run `fedcalib calibrate --method {best}` on the same files.",)
+
+    def page(self, about: About = UNNAMED) -> bytes:
+        """The report as HTML."""
+        return render(self.contents(about)).encode()
+
+    def report(self, path: Path | str, about: About = UNNAMED) -> Path:
         """Write the report as one HTML file."""
-        return documents.write_file(path, self.page())
+        return documents.write_file(path, self.page(about))
 
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the result, the report and the picture into a folder; say where each file is."""
-        document = {**self.to_json(), "files": documents.places(folder, NAMES)}
-        contents = (documents.text(document).encode(), self.page(), self.picture().png)
+    def save(self, folder: documents.Folder, about: About = UNNAMED) -> dict[str, str]:
+        """Write the result, the report and a picture into a folder; return where each file is."""
+        first = next(iter(self.pictures()))
+        contents = (documents.text(self.to_json()).encode(), self.page(about), first.standalone().encode())
         return documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
 
     def _headline(self) -> str:

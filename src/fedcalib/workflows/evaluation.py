@@ -46,6 +46,7 @@ from fedcalib.workflows.budget import as_published, for_units, smallest_count
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.drift import Day, Every
 from fedcalib.workflows.evaluation_result import EvaluationResult, SiteMetrics
+from fedcalib.workflows.facts import call
 from fedcalib.workflows.groups import Groupings, GroupResult
 from fedcalib.workflows.session import At, Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -230,9 +231,24 @@ class Evaluation:
             conductor.pay((alone or phase).spending, *asked)
             found = self._measure(phase, alone, source, conductor)
             conductor.tell()
+            evidence = conductor.evidence()
         smallest = smallest_count(self.privacy, self.min_count)
         spent = as_published(conductor.stated((alone or phase).spending), phase.agreed.numbers, smallest)
-        return self._result(found, spent, source, left_out, conductor.replayed)
+        done = self._result(found, spent, source, left_out, conductor.replayed)
+        return replace(done, evidence=evidence, provenance=self._provenance, call=call("evaluate(...) in Python"))
+
+    @property
+    def _provenance(self) -> dict[str, object]:
+        facts = {
+            "method": ", ".join(dict.fromkeys(type(one).__name__ for one in self._methods)),
+            "privacy model": repr(self.privacy),
+            "participation": repr(self.participation),
+            "calibrator": "" if self.calibrator is None else type(self.calibrator).__name__,
+            "groups": "; ".join(f"{one.column}: {', '.join(one.groups)}" for one in self.groups.columns),
+            "share of the budget per measurement": 1 / len(self._methods) if self.privacy.budget else None,
+            "files": ", ".join(path.name for path in self.data.files),
+        }
+        return {name: value for name, value in facts.items() if value not in (None, "")}
 
     def _result(
         self, found: _Found, spent: Spending, source: _Source, left_out: tuple[str, ...], replayed: bool

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
@@ -12,17 +13,26 @@ from fedcalib.artifacts.evaluation import ClientErrors
 from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.files import save_text
-from fedcalib.metrics.table import ACCURACY, AUC, ECE, OBSERVED_EXPECTED
-from fedcalib.report.canvas import Picture
-from fedcalib.report.row_plots import forest
+from fedcalib.metrics.intervals import Measured
+from fedcalib.metrics.table import ACCURACY, AUC, ECE
+from fedcalib.report.canvas import Figures
+from fedcalib.report.explorer import Explorer
+from fedcalib.report.notebook import in_notebook
+from fedcalib.report.page import Page, Section, render
+from fedcalib.report.sheet import Sheet
 from fedcalib.report.values import MetricRow
-from fedcalib.workflows import documents, reports, site_spread
+from fedcalib.workflows import documents, reports, site_spread, verdicts
 from fedcalib.workflows.documents import Measurement
+from fedcalib.workflows.evidence import made, sheet_of, write_bundle
+from fedcalib.workflows.facts import UNKNOWN, About, Evidence, meaning, stated
 from fedcalib.workflows.groups import GroupResult
 from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.site_spread import Spread
 
-NAMES: Final = ("result.json", *reports.EVALUATION_FILES)
+NAMES: Final = (
+    "report.html", "result.json", "performance.json",
+    "reliability.svg", "roc.svg", "pr.svg", "decision.svg",
+)  # fmt: skip
 
 
 @final
@@ -56,6 +66,9 @@ class EvaluationResult(WorkflowResult):
     min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
     groups: tuple[GroupResult, ...] = ()  # one per grouping column
     rival: PairedPerformance | None = None  # the model and its rival on the same records, where one was named
+    evidence: Evidence = field(default_factory=Evidence)
+    provenance: Mapping[str, object] = field(default_factory=dict)
+    call: str = ""  # the command or call that made it
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -75,7 +88,7 @@ class EvaluationResult(WorkflowResult):
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib evaluate --format json` prints it."""
         rival = {} if self.rival is None else {"rival": self._rival(self.rival)}
-        classes = reports.class_rows(self.metrics, self.min_count)
+        classes = reports.class_rows(self._lines["model"], None)
         return {
             "command": self.command,
             "method": "federated-metrics",
@@ -151,46 +164,144 @@ class EvaluationResult(WorkflowResult):
             documents.facts_table("Privacy", document["privacy"]),
         ]
 
-    def report(self, path: documents.Folder) -> None:
-        """Write the report, one self-contained HTML page."""
-        save_text(Path(path), self.files()["report.html"].decode())
+    def document(self) -> dict[str, Any]:
+        """The result as `result.json` holds it: with decisions at many thresholds where there are two classes."""
+        explored = self._explorer
+        return {**self.to_json(), **({} if explored is None else {"thresholds": explored.to_json()})}
 
-    def files(self) -> dict[str, bytes]:
-        """The report page, the pictures beside it, and the evaluation itself, to be loaded later."""
+    @cached_property
+    def _lines(self) -> dict[str, Measurement]:
+        """What curves are drawn of, as it may be published."""
         lines = {"model": self.metrics} if self.rival is None else {"model": self.metrics, "rival": self.rival.after}
-        drawn = reports.curves(lines, self.min_count)
-        page = reports.evaluation_page(
-            self.metrics,
-            self.privacy,
-            self.to_json(),
-            self._summary,
+        return {name: one.published(self.min_count or 1) for name, one in lines.items()}
+
+    @cached_property
+    def _explorer(self) -> Explorer | None:
+        return reports.explorer(self._lines)
+
+    def plot(self, name: str | None = None) -> Any:
+        """The figures, which show themselves in a notebook, or the one of a name such as "roc"; see `Figures`."""
+        drawn = self._figures
+        return drawn if name is None else drawn[name]
+
+    @cached_property
+    def _figures(self) -> Figures:
+        return reports.figures(self._lines)
+
+    def _repr_html_(self) -> str:
+        return in_notebook(self.contents())
+
+    def contents(self, about: About = UNKNOWN) -> Page:
+        """The contents of the report."""
+        drawn, lines = self._figures.pictures, self._lines
+        return Page(
+            title=f"Evaluation of {about.named}",
+            asked=self._asked(about),
+            summary=self._summary,
+            gains=self._gains,
+            next_steps=verdicts.after_evaluation(self._known) if self._binary else (),
+            facts=stated(about, self.call) | self._decided,
+            privacy=(self.privacy.statement,),
+            meaning=(*meaning(self.privacy), *self.evidence.remainder),
+            private=self.privacy.epsilon is not None,
+            simulation=self.privacy.simulation,
+            records=self.counts["records"],
+            clients=self.counts["sites"],
             metrics=self._rows,
-            tables=(
-                *reports.class_table(reports.class_rows(self.metrics, self.min_count)),
-                *(table for one in self.groups for table in one.page_tables()),
-            ),
-            figures=(*drawn.values(), *self._forests),
-            provenance={"method": "federated-metrics"},
+            reliability=drawn.get("reliability") if "bins" in drawn else None,
+            before=reports.diagram("model", lines["model"], None),
+            after=None if self.rival is None else reports.diagram("rival", lines["rival"], None),
+            curves=tuple(drawn[name] for name in ("decision", "roc", "pr") if name in drawn),
+            explorer=self._explorer,
+            sections=self._sections,
+            warnings=(*self.warnings, *_LIMITS),
+            provenance=made(self.provenance, self.evidence),
+            data=documents.text(self.document()),
         )
-        contents = {**reports.files(page), **{f"{name}.png": one.png for name, one in drawn.items()}}
-        contents["performance.json"] = self.metrics.dumps(self.privacy, min_count=self.min_count or 1).encode()
+
+    def report(self, path: documents.Folder, about: About = UNKNOWN) -> None:
+        """Write the report, one self-contained HTML page.
+
+        Parameters
+        ----------
+        path
+            The file.
+        about
+            The classifier's name, the period of the data and others, for the facts of the page.
+        """
+        save_text(Path(path), render(self.contents(about)))
+
+    def files(self, about: About = UNKNOWN) -> dict[str, bytes]:
+        """The report page, the pictures beside it, the result, and the evaluation itself, to be loaded later."""
+        page = self.contents(about)
+        contents = reports.files(page, self._figures.pictures)
+        contents["performance.json"] = self._lines["model"].dumps(self.privacy, min_count=self.min_count or 1).encode()
+        contents["result.json"] = page.data.encode()
         return {name: contents[name] for name in NAMES if name in contents}
 
+    def save(self, folder: documents.Folder, about: About = UNKNOWN) -> dict[str, str]:
+        """Write the report, the pictures and the evaluation into a folder; return where each file is."""
+        return documents.write_all(folder, self.files(about))
+
+    def bundle(self, path: documents.Folder, about: About = UNKNOWN) -> Path:
+        """Write everything that belongs to the evidence into one zip file: see `fedcalib.workflows.evidence`."""
+        return write_bundle(path, self.files(about), self.sheet(about), self.privacy, self.evidence)
+
+    def sheet(self, about: About = UNKNOWN) -> Sheet:
+        """The TRIPOD+AI items and the model card, filled in as far as the run can."""
+        return sheet_of(self.contents(about), about)
+
     @property
-    def _forests(self) -> list[Picture]:
-        """Forest plots of ranking and of calibration; with more than two classes, of accuracy."""
-        spreads = self.between_sites
-        drawn = (AUC, OBSERVED_EXPECTED) if AUC.name in spreads else (ACCURACY,)
-        return [
-            forest(
-                site_spread.by_site(self.sites or (), metric.name),
-                spreads[metric.name].mean,
-                metric.title,
-                f"I-squared: {100 * spreads[metric.name].i_squared:.0f}%.",
-            )
-            for metric in drawn
-            if metric.name in spreads
-        ]
+    def _binary(self) -> bool:
+        return isinstance(self.metrics, BinaryPerformance)
+
+    @property
+    def _known(self) -> Mapping[str, Measured]:
+        return verdicts.known(self.metrics)
+
+    def _asked(self, about: About) -> str:
+        where = "" if self.counts["sites"] is None else f" across {self.counts['sites']} sites"
+        groups = "".join(f", and by {one.column}" for one in self.groups)
+        return f"How good are the predicted probabilities of {about.named}{where}{groups}?"
+
+    @property
+    def _summary(self) -> tuple[str, ...]:
+        if not self._binary:
+            return (reports.headline(self.metrics),)
+        said = [verdicts.calibration(self._known), *verdicts.ranking(self._known), reports.headline(self.metrics)]
+        if self.rival is not None:
+            said.append("In the table below, before is the model and after is its rival, on the same records.")
+        return tuple(said)
+
+    @property
+    def _gains(self) -> tuple[str, ...]:
+        sites = {one.site: verdicts.known(one.metrics) for one in self.sites or () if one.metrics is not None}
+        said = [*(verdicts.between("site", sites) if len(sites) > 1 else ())]
+        for one in self.groups:
+            groups = {name: verdicts.known(found) for name, found in one.found.groups.items()}
+            said += verdicts.between(one.column, groups)
+        return tuple(said)
+
+    @property
+    def _decided(self) -> dict[str, str]:
+        return {} if self.threshold is None else {"Threshold of decisions": f"{self.threshold:.4g}"}
+
+    @property
+    def _sections(self) -> tuple[Section, ...]:
+        """Classes, groups and sites, each with its figures and tables."""
+        groups = tuple(
+            Section(f"By {one.column}", reports.forests(one.column, one.shown, self.metrics), one.page_tables())
+            for one in self.groups
+        )
+        return (*reports.class_section(self._lines["model"], None), *groups, *self._by_site)
+
+    @property
+    def _by_site(self) -> tuple[Section, ...]:
+        if not self.sites or len(self.sites) < 2:
+            return ()
+        spread = {name: f"I-squared: {100 * one.i_squared:.0f}%." for name, one in self.between_sites.items()}
+        pictures = reports.forests("site", {one.site: one.metrics for one in self.sites}, self.metrics, spread)
+        return (Section("By site", pictures),) if pictures else ()
 
     @property
     def _rows(self) -> tuple[MetricRow, ...]:
@@ -198,15 +309,8 @@ class EvaluationResult(WorkflowResult):
             return reports.metric_rows(self.metrics)
         return reports.metric_rows(self.metrics, self.rival.after, self.rival.change)
 
-    @property
-    def _summary(self) -> tuple[str, ...]:
-        said = [] if self.rival is None else ["Before is the model, after is its rival, on the same records."]
-        if self.threshold is not None:
-            said.append(f"Decisions: a record is called positive if it scores at least {self.threshold:.4g}.")
-        return tuple(said)
 
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the result, the report, the pictures and the evaluation into a folder; say where each file is."""
-        contents = {"result.json": b"", **self.files()}
-        document = {**self.to_json(), "files": documents.places(folder, contents)}
-        return documents.write_all(folder, {**contents, "result.json": documents.text(document).encode()})
+_LIMITS: Final = (
+    "The records are taken as independent of each other. If many belong to one patient, intervals are too narrow.",
+    "The figures hold for the records that were measured; another period or another place may differ.",
+)

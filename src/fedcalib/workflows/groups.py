@@ -177,6 +177,11 @@ class GroupResult:
         return self.found.column
 
     @property
+    def shown(self) -> dict[str, Any]:
+        """Every group in its order; None for those that are withheld."""
+        return {**dict(self.found.groups), **dict.fromkeys(self.found.withheld)}
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Which groups are not shown, and why."""
         if not self.found.withheld:

@@ -29,10 +29,11 @@ from fedcalib.metrics.table import ACCURACY, ECE, Metric, shown_in
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
-from fedcalib.report.canvas import Picture
-from fedcalib.report.page import Page, render
+from fedcalib.report.canvas import Figures, Picture
+from fedcalib.report.notebook import in_notebook
+from fedcalib.report.page import Page, Section, render
 from fedcalib.report.row_plots import timeline
-from fedcalib.report.values import MetricRow, TimePoint
+from fedcalib.report.values import MetricRow, PageTable, Said, TimePoint
 from fedcalib.runtimes import InProcess
 from fedcalib.transcript import Transcript
 from fedcalib.types import Array, Ints
@@ -51,6 +52,9 @@ from fedcalib.workflows.drift import (
     together,
     windows_between,
 )
+from fedcalib.workflows.evidence import made, sheet_of, write_bundle
+from fedcalib.workflows.facts import UNKNOWN as UNNAMED
+from fedcalib.workflows.facts import About, Evidence, call, meaning, stated
 from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -161,6 +165,8 @@ class MonitorResult(WorkflowResult):
     replayed: bool
     provenance: Mapping[str, object] = field(default_factory=dict)
     min_effect: float = MIN_EFFECT
+    evidence: Evidence = field(default_factory=Evidence)
+    call: str = ""  # the command or call that made it
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -217,22 +223,46 @@ class MonitorResult(WorkflowResult):
         alarms = f": {', '.join(self.alarms)}" if self.alarms else ""
         said = [
             f"{len(self.alarms)} of {len(self.windows)} windows raised an alarm{alarms}.",
-            f"Without any shift, a window raises one with a chance of at most {self.false_alarms:g}; a change below "
-            f"{self.min_effect:g} raises none.",
+            f"If nothing changes, a window raises a false alarm with a probability of at most {self.false_alarms:g}. "
+            f"Changes below {self.min_effect:g} never raise one.",
             *self._detects,
         ]
         if (changed := self.effect) is not None:
             said.append(
-                f"Serving each window by what earlier ones taught changed the mean calibration error from "
-                f"{changed['mean_ece_never']:.4f} to {changed['mean_ece_served']:.4f}; "
-                + (f"it hurt in {', '.join(changed['hurt'])}." if changed["hurt"] else "it hurt nowhere.")
+                f"Each window was served by a calibrator that earlier windows had fitted. The mean calibration error "
+                f"changed from {changed['mean_ece_never']:.4f} to {changed['mean_ece_served']:.4f}. "
+                + (f"It rose in {', '.join(changed['hurt'])}." if changed["hurt"] else "It rose in no window.")
             )
         return tuple(said)
 
     @property
     def _detects(self) -> tuple[str, ...]:
-        sizes = ", ".join(f"{found.value:.3f} of {name}" for name, found in self.detectable.items())
-        return (f"In four of five cases, a typical window would find a change of {sizes}.",) if sizes else ()
+        sizes = ", ".join(f"{found.value:.3f} in {_signal(name)}" for name, found in self.detectable.items())
+        return (f"A typical window finds these changes with a probability of 80%: {sizes}.",) if sizes else ()
+
+    @property
+    def _events(self) -> tuple[str, ...]:
+        """What happened in each window that raised an alarm."""
+        return tuple(
+            f"{window.label}: "
+            + ", ".join(f"{_signal(one.signal)} went from {one.before:.3f} to {one.now:.3f}" for one in window.alarms)
+            + "."
+            for window in self.windows
+            if window.alarms
+        )
+
+    @property
+    def _next_steps(self) -> tuple[str, ...]:
+        if not self.alarms:
+            return ("Keep watching: no window needs action.",)
+        steps = [f"Find out what changed around {self.alarms[0]}: patients, coding, treatment or software."]
+        if self.recalibrate:
+            steps.append("Serve the new calibrator.json, and keep watching.")
+        else:
+            steps.append(
+                "Recalibrate on the records since then: run `fedcalib calibrate`, or monitor with --recalibrate."
+            )
+        return tuple(steps)
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib monitor --format json` prints it."""
@@ -309,9 +339,10 @@ class MonitorResult(WorkflowResult):
             )
             for name, found in self.overall.items()
         ]
-        note = "found in four of five cases; the interval is that of the windows"
+        note = "a window finds it with a probability of 80%; the interval is that of the windows"
         rows += [
-            MetricRow(f"Detectable change: {name}", after=found, note=note) for name, found in self.detectable.items()
+            MetricRow(f"Detectable change: {_signal(name)}", after=found, note=note)
+            for name, found in self.detectable.items()
         ]
         return tuple(rows)
 
@@ -323,7 +354,7 @@ class MonitorResult(WorkflowResult):
             self._chart(_value(metric), metric.title, signal="gap" if metric is ECE else metric.name)
             for metric in measured
         ]
-        drawn.append(self._chart(_confidence, "mean confidence", "Confidence", "confidence"))
+        drawn.append(self._chart(_confidence, "mean prediction", "Mean prediction", "confidence"))
         if self._any(_served):
             drawn.append(self._chart(_served, ECE.title, f"{ECE.title} as served"))
         without = f"{ACCURACY.title} as estimated without labels"
@@ -334,38 +365,81 @@ class MonitorResult(WorkflowResult):
 
     def _chart(self, of: Callable[[Window], Measured | None], name: str, title: str = "", signal: str = "") -> Picture:
         points = [
-            TimePoint(window.label, of(window), any(alarm.signal == signal for alarm in window.alarms))
+            TimePoint(
+                window.label,
+                of(window),
+                any(alarm.signal == signal for alarm in window.alarms),
+                self.first_days.get(window.label),
+            )
             for window in self.windows
         ]
         return timeline(points, name, title=title or name)
 
-    def page(self) -> bytes:
-        """The report as HTML."""
-        spent = self.timeline.spending
-        page = Page(
-            title="A classifier watched over time",
+    def plot(self, name: str | None = None) -> Any:
+        """The charts over time, which show themselves in a notebook, or the one of a title such as "ECE"."""
+        drawn = Figures({one.title: one for one in self.charts()})
+        return drawn if name is None else drawn[name]
+
+    def _repr_html_(self) -> str:
+        return in_notebook(self.contents())
+
+    def contents(self, about: About = UNNAMED) -> Page:
+        """The contents of the report."""
+        spent, charts = self.timeline.spending, self.charts()
+        return Page(
+            title=f"{about.classifier or 'A classifier'} watched over time",
+            asked=f"Did {about.named} change between {self.windows[0].label} and {self.windows[-1].label}?",
             summary=self.findings,
+            gains=self._events,
+            next_steps=self._next_steps,
+            facts=stated(about, self.call) | {"Windows": f"{len(self.windows)}, by {self.by}"},
             privacy=(spent.statement,),
+            meaning=(*meaning(spent), *self.evidence.remainder),
             private=self.private,
             simulation=spent.simulation,
             metrics=self._metric_rows(),
-            figures=self.charts(),
+            sections=(Section("Over time", charts, (self._page_table(),)),),
             warnings=self.warnings,
-            provenance=self.provenance,
+            provenance=made(self.provenance, self.evidence),
+            data=documents.text(self.to_json()),
         )
-        return render(page).encode()
 
-    def report(self, path: Path | str) -> Path:
+    def _page_table(self) -> PageTable:
+        """All windows with all metrics."""
+        shown = [metric for metric in _shown() if self._any(_value(metric))]
+        rows = tuple(
+            (window.label, (*(_value(metric)(window) for metric in shown), Said(_alarms(window) or "none")))
+            for window in self.windows
+        )
+        return PageTable("All windows", ("window", *(metric.title for metric in shown), "alarms"), rows)
+
+    def page(self, about: About = UNNAMED) -> bytes:
+        """The report as HTML."""
+        return render(self.contents(about)).encode()
+
+    def report(self, path: Path | str, about: About = UNNAMED) -> Path:
         """Write the report as one HTML file."""
-        return documents.write_file(path, self.page())
+        return documents.write_file(path, self.page(about))
 
-    def save(self, folder: documents.Folder, chart: str = "timeline.png") -> dict[str, str]:
-        """Write the result, the report, the first chart and the next calibrator; say where each file is."""
-        contents = {"result.json": b"", "report.html": self.page(), chart: self.charts()[0].png}
+    def files(self, about: About = UNNAMED, chart: str = "timeline.svg") -> dict[str, bytes]:
+        """The result, the report, the first chart, and the next calibrator where there is one."""
+        contents = {
+            "result.json": documents.text(self.to_json()).encode(),
+            "report.html": self.page(about),
+            chart: self.charts()[0].standalone().encode(),
+        }
         if self.recalibrate:
             contents["calibrator.json"] = self.timeline.next.dumps(self.timeline.spending).encode()
-        document = {**self.to_json(), "files": documents.places(folder, contents)}
-        return documents.write_all(folder, {**contents, "result.json": documents.text(document).encode()})
+        return contents
+
+    def save(self, folder: documents.Folder, chart: str = "timeline.svg", about: About = UNNAMED) -> dict[str, str]:
+        """Write the result, the report, the first chart and the next calibrator; return where each file is."""
+        return documents.write_all(folder, self.files(about, chart))
+
+    def bundle(self, path: documents.Folder, about: About = UNNAMED) -> Path:
+        """Write everything that belongs to the evidence into one zip file: see `fedcalib.workflows.evidence`."""
+        items = sheet_of(self.contents(about), about)
+        return write_bundle(path, self.files(about), items, self.timeline.spending, self.evidence)
 
 
 def _watched(monitor: Monitor, labels: list[str], ask: Ask) -> tuple[Timeline, tuple[str, ...]]:
@@ -440,6 +514,13 @@ def _row(window: Window, served: bool) -> tuple[str, ...]:
     said = ("-" if one is None or one.value != one.value else f"{one.value:.4f}" for one in figures)
     detects = ", ".join(f"{name} {size:.3f}" for name, size in window.detectable.items())
     return (window.label, *said, detects or "-", _alarms(window))
+
+
+def _signal(name: str) -> str:
+    """A signal in plain words."""
+    return {"gap": "the mean gap of prediction and outcome", "confidence": "the mean prediction", "auc": "AUC"}.get(
+        name, name
+    )
 
 
 def _alarms(window: Window) -> str:
@@ -523,6 +604,7 @@ class Monitoring:
 
             found, missed = _watched(self._monitor(windows.schema), list(windows.records), ask)
             conductor.tell()
+            evidence = conductor.evidence()
         spent = for_units(conductor.stated(total), self.data.columns.unit)
         return MonitorResult(
             timeline=replace(found, spending=spent),
@@ -539,6 +621,8 @@ class Monitoring:
             ),
             replayed=conductor.replayed,
             provenance=self._provenance,
+            evidence=evidence,
+            call=call("monitor(...) in Python"),
         )
 
     @property
@@ -550,10 +634,9 @@ class Monitoring:
 
     @property
     def _provenance(self) -> dict[str, object]:
-        from fedcalib import __version__
-
         told = {name: str(value) for name, value in vars(self).items() if name not in ("data", "session") and value}
-        return {"fedcalib": __version__, **told, "files": ", ".join(path.name for path in self.data.files)}
+        named = {("privacy model" if name == "privacy" else name): value for name, value in told.items()}
+        return {**named, "files": ", ".join(path.name for path in self.data.files)}
 
     def _windows(self, conductor: Conductor) -> Windows:
         """Read the records and cut them by time; records outside of all windows are left out."""

@@ -12,11 +12,14 @@ from fedcalib.planning import Forecast, Study
 from fedcalib.planning.simulation import ScoreModel
 from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import trade_off
-from fedcalib.report.values import PlotLine
+from fedcalib.report.notebook import in_notebook
+from fedcalib.report.page import Page, Section, render
+from fedcalib.report.values import PageTable, PlotLine, Said
 from fedcalib.workflows import documents
+from fedcalib.workflows.facts import call, today, versions
 from fedcalib.workflows.result import WorkflowResult
 
-NAMES: Final = ("result.json", "plan.png")
+NAMES: Final = ("result.json", "report.html", "plan.svg")
 _CLIENTS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show studies of these sizes around the answer
 _EPSILONS: Final = (0.3, 1.0, 3.0)
 _FEWEST: Final = 20  # clients
@@ -172,15 +175,49 @@ class StudyPlan(WorkflowResult):
         metric = self.study.metric
         return trade_off(lines, "clients", f"error of {metric}", f"Error of {metric}, {self.study.privacy}")
 
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the plan and its picture into a folder; say where each file is."""
-        document = {**self.to_json(), "files": documents.places(folder, NAMES)}
-        contents = (documents.text(document).encode(), self.picture().png)
-        return documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
+    def plot(self, path: Path | str | None = None) -> Any:
+        """The picture, which shows itself in a notebook; with a path, it is written there as SVG or as an HTML page."""
+        if path is None:
+            return self.picture()
+        return self.report(path) if Path(path).suffix.lower() in (".html", ".htm") else self.picture().save(path)
 
-    def plot(self, path: Path | str) -> Path:
-        """Write the picture as a PNG."""
-        return documents.write_file(path, self.picture().png)
+    def _repr_html_(self) -> str:
+        return in_notebook(self.contents())
+
+    def contents(self) -> Page:
+        """The contents of the report."""
+        study = self.study.scores
+        rows = tuple((cells[0], tuple(map(Said, cells[1:]))) for cells in map(_cells, self.around))
+        table = PageTable("Smaller and larger studies", ("clients", "epsilon", "error"), rows)
+        step = (
+            "Agree on this size and epsilon with the sites."
+            if self.enough
+            else "Plan more clients or a larger epsilon."
+        )
+        return Page(
+            title=f"A study of {self.study.metric}, planned",
+            asked=f"How precisely can {self.study.metric} be measured under '{self.study.privacy}'?",
+            summary=(self.verdict,),
+            next_steps=(step,),
+            facts={
+                "Date of this report": today(),
+                "fedcalib": versions()["fedcalib"],
+                "Command": call("plan(...) in Python"),
+            },
+            sections=(Section("Error by number of clients", (self.picture(),), (table,)),),
+            warnings=("The study was simulated with scores of the stated shape; real scores may differ.",),
+            provenance={**versions(), "scores": repr(study), "target error": self.target_error},
+            data=documents.text(self.to_json()),
+        )
+
+    def save(self, folder: documents.Folder) -> dict[str, str]:
+        """Write the plan, its page and its picture into a folder; say where each file is."""
+        contents = (documents.text(self.to_json()), render(self.contents()), self.picture().standalone())
+        return documents.write_all(folder, {name: one.encode() for name, one in zip(NAMES, contents, strict=True)})
+
+    def report(self, path: Path | str) -> Path:
+        """Write the plan as one HTML page."""
+        return documents.write_file(path, render(self.contents()).encode())
 
 
 def _cells(found: Forecast) -> tuple[str, ...]:

@@ -6,36 +6,64 @@ Metrics are those that the server computed; tables and pictures of an exact tabl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
 
-from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.class_performance import ClassPerformance
 from fedcalib.artifacts.performance import BinaryPerformance, Performance, PerformanceCurve
 from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError
 from fedcalib.estimation.score_rates import Bins, Estimates
+from fedcalib.estimation.score_sheet import Decisions, Ratios
 from fedcalib.metrics.binning import bin_index_unchecked
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import BINS
-from fedcalib.metrics.table import ACCURACY, AUC, ECE, METRICS, PREVALENCE
+from fedcalib.metrics.table import (
+    ACCURACY,
+    AUC,
+    BRIER,
+    CALIBRATION_IN_THE_LARGE,
+    ECE,
+    METRICS,
+    NET_BENEFIT,
+    NLL,
+    NPV,
+    OBSERVED_EXPECTED,
+    PPV,
+    PREVALENCE,
+    SENSITIVITY,
+    SLOPE,
+    SPECIFICITY,
+    Metric,
+)
 from fedcalib.report import curve_plots
-from fedcalib.report.canvas import Picture
-from fedcalib.report.page import Page, render
+from fedcalib.report.canvas import Figures, Picture
+from fedcalib.report.explorer import DECISIONS, Explorer
+from fedcalib.report.page import Page, Section, render
+from fedcalib.report.row_plots import forest
 from fedcalib.report.values import Diagram, MetricRow, PageTable, PlotLine, SiteRow
+from fedcalib.types import Floats
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import Measurement
 
-EVALUATION_FILES: Final = ("report.html", "performance.json", "reliability.png", "roc.png", "pr.png", "decision.png")
+_FEW: Final = 60  # cells
+_THRESHOLDS: Final = tuple(round(place / 100, 2) for place in range(1, 100))
+# what a page shows first
+_MAIN: Final = (
+    AUC, ECE, CALIBRATION_IN_THE_LARGE, SLOPE, OBSERVED_EXPECTED, BRIER, NLL,
+    SENSITIVITY, SPECIFICITY, PPV, NPV, NET_BENEFIT,
+)  # fmt: skip
+_FOREST: Final[Mapping[Metric, float | None]] = {CALIBRATION_IN_THE_LARGE: 0.0, SLOPE: 1.0, AUC: None}
 
 
-def files(page: Page) -> dict[str, bytes]:
-    """Render the page, and draw the picture beside it where there is something to show."""
-    drawn = {"report.html": render(page).encode()}
-    if page.before is not None:
-        drawn["reliability.png"] = curve_plots.reliability(page.before, page.after).png
-    return drawn
+def files(page: Page, pictures: Mapping[str, Picture]) -> dict[str, bytes]:
+    """Render the page, and write its main pictures beside it."""
+    return {
+        "report.html": render(page).encode(),
+        **{f"{name}.svg": one.standalone().encode() for name, one in pictures.items()},
+    }
 
 
 def metric_rows(
@@ -48,6 +76,7 @@ def metric_rows(
     reasons = [documents.unmeasurable(report) for report in (before, after)]
     names = dict.fromkeys(name for side in sides for name in side)
     known = {metric.name: metric for metric in METRICS}
+    first = [metric.name for metric in _MAIN if metric.name in names]
     return tuple(
         MetricRow(
             known[name].title,
@@ -58,7 +87,7 @@ def metric_rows(
             change=(change or {}).get(name),
             reasons=(reasons[0].get(name, ""), reasons[1].get(name, "")),
         )
-        for name in names
+        for name in dict.fromkeys([*first, *names])
     )
 
 
@@ -104,23 +133,40 @@ def _unions(shown: BinaryPerformance) -> Bins:
     return Bins(edges, bins.records[used], bins.score[used], rate, bins.below_noise[used])
 
 
-def curves(lines: Mapping[str, Measurement], min_count: int | None = None) -> dict[str, Picture]:
-    """ROC, precision-recall, decision and smooth reliability curves by name, of the tables as they may be published.
-
-    Empty where there are more than two classes, or where nothing of a table may be shown.
-    """
+def _binary(lines: Mapping[str, Measurement], min_count: int | None) -> dict[str, BinaryPerformance]:
+    """The tables of two classes as they may be published; empty where one of them may not, or has more classes."""
     shown = {name: one.published(min_count or 1) for name, one in lines.items()}
-    binary = {name: one for name, one in shown.items() if isinstance(one, BinaryPerformance) and one.records > 0}
-    if not binary or len(binary) < len(shown):
+    found = {name: one for name, one in shown.items() if isinstance(one, BinaryPerformance) and one.records > 0}
+    return found if len(found) == len(shown) else {}
+
+
+def figures(lines: Mapping[str, Measurement], min_count: int | None = None) -> Figures:
+    """The pictures of evaluations by name: reliability, scores, ROC, precision-recall and decision curves."""
+    bins = [one for name, found in lines.items() if (one := diagram(name, found, min_count)) is not None]
+    drawn: dict[str, Picture] = {}
+    binary = _binary(lines, min_count)
+    if binary:
+        drawn["reliability"] = curve_plots.smooth_reliability([_smooth(name, one) for name, one in binary.items()])
+    if bins:
+        named = curve_plots.reliability(bins[0], bins[1] if len(bins) > 1 else None)
+        drawn |= {"bins" if binary else "reliability": named, "scores": curve_plots.scores(bins[:2])}
+    return Figures({**drawn, **_ranking(binary, lines)})
+
+
+def _smooth(name: str, one: BinaryPerformance) -> PlotLine:
+    return _line(name, one.smooth_reliability(), "" if one.ece is None else f"ECE {one.ece.value:.4f}")
+
+
+def _ranking(binary: Mapping[str, BinaryPerformance], lines: Mapping[str, Measurement]) -> dict[str, Picture]:
+    if not binary:
         return {}
     first = next(iter(binary.values())).measures()
     prevalence = first[PREVALENCE.name].value if PREVALENCE.name in first else None
     pairs = binary.items()
     return {
+        "decision": curve_plots.decision(_decisions(binary)),
         "roc": curve_plots.roc([_line(name, one.roc(), _area(lines[name])) for name, one in pairs]),
         "pr": curve_plots.pr([_line(name, one.pr()) for name, one in pairs], prevalence),
-        "decision": curve_plots.decision(_decisions(binary)),
-        "smooth": curve_plots.smooth_reliability([_line(name, one.smooth_reliability()) for name, one in pairs]),
     }
 
 
@@ -129,13 +175,20 @@ def _area(found: Measurement) -> str:
 
 
 def _decisions(binary: Mapping[str, BinaryPerformance]) -> list[PlotLine]:
-    traced = {name: one.decision_curve() for name, one in binary.items()}
+    traced = {name: one.decision_curve(_edges(one)) for name, one in binary.items()}
     lines = [
         PlotLine(name, one.threshold, one.net_benefit.value, one.net_benefit.low, one.net_benefit.high)
         for name, one in traced.items()
     ]
-    every = next(iter(traced.values()))
-    return [*lines, PlotLine("everybody positive", every.threshold, every.treat_all.value)]
+    every = next(iter(binary.values())).decision_curve()
+    return [*lines, PlotLine("call everybody positive", every.threshold, every.treat_all.value)]
+
+
+def _edges(found: BinaryPerformance) -> Floats | None:
+    """Where the few cells of an exact table begin, so that no threshold lies inside one; None for a usual grid."""
+    starts = found.table.edges[:-1][found.table.counts.sum(axis=0) > 0]
+    inside = starts[(starts > 0.005) & (starts < 0.995)]
+    return inside if found.exact and 2 <= len(inside) < _FEW else None
 
 
 def _line(label: str, traced: PerformanceCurve, text: str = "") -> PlotLine:
@@ -144,24 +197,74 @@ def _line(label: str, traced: PerformanceCurve, text: str = "") -> PlotLine:
     return PlotLine(label, traced.x.value[known], y.value[known], y.low[known], y.high[known], text)
 
 
-def evaluation_page(
-    found: Measurement, spent: Spending, facts: Mapping[str, Any], summary: Sequence[str], **more: Any
-) -> Page:
-    """The page of an evaluation; `facts` is its result as plain data."""
-    return Page(
-        title=f"Evaluation of a {'binary ' if isinstance(found, BinaryPerformance) else ''}classifier",
-        summary=(_headline(found), *summary),
-        privacy=(spent.statement,),
-        private=spent.epsilon is not None,
-        simulation=spent.simulation,
-        records=facts["records"],
-        clients=facts["sites"],
-        before=diagram("score", found, facts.get("min_count")),
-        sites=_sites(facts["per_site"]),
-        site_metric=ECE.title,
-        warnings=tuple(facts["warnings"]),
-        **more,
+def explorer(lines: Mapping[str, Measurement], min_count: int | None = None) -> Explorer | None:
+    """Decisions at many thresholds, from the tables as they may be published; None with more than two classes."""
+    binary = {name: one for name, one in _binary(lines, min_count).items() if one.sheet.known[2]}
+    if not binary or len(binary) < len(lines):
+        return None
+    first = next(iter(binary.values()))
+    start, few = first.threshold, _edges(first)
+    at = tuple(sorted({*(_THRESHOLDS if few is None else few.tolist()), start}))
+    return Explorer(at, {name: _explored(one, at) for name, one in binary.items()}, start)
+
+
+def _explored(found: BinaryPerformance, thresholds: tuple[float, ...]) -> dict[str, dict[str, list[float | None]]]:
+    at = Decisions(found.sheet, np.array(thresholds))
+    columns: dict[str, list[Measured]] = {}
+    for metric in DECISIONS:
+        rates: Ratios | None = None if metric is NET_BENEFIT else getattr(at, metric.name)()
+        columns[metric.name] = [
+            at.net_benefit(place).normal(high=1.0) if rates is None else rates.rate(place)
+            for place in range(len(thresholds))
+        ]
+        if found.threshold in thresholds:  # the figure of the whole table, as everywhere else
+            columns[metric.name][thresholds.index(found.threshold)] = found.at(found.threshold)[metric.name]
+    return {name: _column(values) for name, values in columns.items()}
+
+
+def _column(values: Sequence[Measured]) -> dict[str, list[float | None]]:
+    ends = {end: [float(getattr(one, end)) for one in values] for end in ("value", "low", "high")}
+    known = [isfinite(value) for value in ends["value"]]
+    return {
+        end: [one if ok and isfinite(one) else None for one, ok in zip(column, known, strict=True)]
+        for end, column in ends.items()
+    }
+
+
+def forests(
+    kind: str, parts: Mapping[str, Measurement | None], overall: Measurement, remarks: Mapping[str, str] | None = None
+) -> tuple[Picture, ...]:
+    """Forest plots by site or group: calibration in the large, slope and AUC, or accuracy with several classes."""
+    whole = overall.measures() if isinstance(overall, Performance) else {}
+    wanted = _FOREST if AUC.name in whole else {ACCURACY: None}
+    drawn = []
+    for metric, target in wanted.items():
+        rows = {name: _stated(found, metric.name) for name, found in parts.items()}
+        if any(row is not None for row in rows.values()):
+            title, remark = f"{metric.title} by {kind}", (remarks or {}).get(metric.name, "")
+            drawn.append(
+                forest(rows, metric.title, title=title, guide=target, overall=whole.get(metric.name), remark=remark)
+            )
+    return tuple(drawn)
+
+
+def _stated(found: Measurement | None, name: str) -> Measured | None:
+    return found.measures().get(name) if isinstance(found, Performance) else None
+
+
+def class_section(found: Measurement, min_count: int | None) -> tuple[Section, ...]:
+    """The classes of an evaluation with more than two: precision and recall with their table."""
+    rows = class_rows(found, min_count)
+    names = [name for name in documents.class_figures(rows) if name in ("precision", "recall")]
+    pictures = tuple(
+        forest(
+            {f"class {row['label']}": _named(row.get(name)) for row in rows},
+            name,
+            title=f"{name.capitalize()} by class",
+        )
+        for name in names
     )
+    return (Section("By class", pictures, class_table(rows)),) if rows else ()
 
 
 def class_rows(found: Measurement, min_count: int | None) -> list[dict[str, Any]]:
@@ -173,26 +276,28 @@ def class_rows(found: Measurement, min_count: int | None) -> list[dict[str, Any]
 def class_table(rows: Sequence[Mapping[str, Any]]) -> tuple[PageTable, ...]:
     """The table by class for a page."""
     names = documents.class_figures(rows)
-    told = tuple((f"class {row['label']}", tuple(_stated(row.get(name)) for name in names)) for row in rows)
+    told = tuple((f"class {row['label']}", tuple(_named(row.get(name)) for name in names)) for row in rows)
     caption = "Each class against the others; under each value stands its interval."
-    return (PageTable("By class", ("class", *names), told, caption),) if rows else ()
+    return (PageTable("All figures by class", ("class", *names), told, caption),) if rows else ()
 
 
-def _stated(value: Mapping[str, float | None] | None) -> Measured | None:
+def _named(value: Mapping[str, float | None] | None) -> Measured | None:
     found = _measured(value)
     return None if found is None or np.isnan(found.value) else found
 
 
-def _headline(found: Measurement) -> str:
+def headline(found: Measurement) -> str:
+    """The main figures in a sentence."""
     known = documents.metrics(found) or {}
     said = [
         f"{metric.title} {value['value']:.4f} ({value['low']:.4f} to {value['high']:.4f})"
         for metric in (AUC, ACCURACY, ECE)
-        if (value := known.get(metric.name)) is not None
+        if (value := known.get(metric.name)) is not None and None not in value.values()
     ]
     return f"{', '.join(said)}." if said else "Too little can be told from these records: see the warnings."
 
 
-def _sites(rows: Sequence[Mapping[str, Any]] | None) -> tuple[SiteRow, ...]:
+def site_errors(rows: Sequence[Mapping[str, Any]] | None) -> tuple[SiteRow, ...]:
+    """Each site's calibration error."""
     shown = [(row["site"], row["metrics"][ECE.name]) for row in rows or () if row["metrics"] is not None]
     return tuple(SiteRow(site, after=Measured(**value)) for site, value in shown if value is not None)

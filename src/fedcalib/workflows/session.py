@@ -38,6 +38,7 @@ from fedcalib.randomness import SIMULATED, Randomness, Secure, Simulated
 from fedcalib.records import Schema
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows.budget import as_simulation, with_repeats
+from fedcalib.workflows.facts import Evidence, keyed
 
 if TYPE_CHECKING:
     from fedcalib.accounting.ledger import Ledger
@@ -282,10 +283,10 @@ class WorkflowSession:
             known = [workflow, dict(settings), seeds, [one.fingerprint() for one in data]]
             name = sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:32]
         if self.state is None:
-            yield Conductor(self, self.forgotten(name))
+            yield Conductor(self, self.forgotten(name), inputs=data)
             return
         with _kept(self.state.expanduser() / name, self.simulate, self.split_seed) as state:
-            yield Conductor(self, state)
+            yield Conductor(self, state, inputs=data)
 
 
 @final
@@ -445,6 +446,8 @@ class Conductor:
     paid: float = 0.0  # epsilon of all phases, with each query sent once
     repeats: dict[str, float] = field(default_factory=dict)  # by phase: epsilon of queries that were ever sent again
     class_names: tuple[str, ...] = ()  # of the records that were read, which are public; empty where they have none
+    inputs: tuple[Data, ...] = ()
+    transcripts: dict[str, str] = field(default_factory=dict)  # by phase: keyed digests of the messages
 
     def read(self, data: Data, private: bool) -> tuple[Federation, tuple[str, ...]]:
         """Read records; what was left out goes to the notices, and into the result where counts may be told."""
@@ -508,7 +511,24 @@ class Conductor:
                 watch=self._watch(at),
             )
         self.repeats[phase.name] = (result.privacy.epsilon or 0.0) - (phase.spending.epsilon or 0.0)
+        self.transcripts[phase.name] = keyed(self.state.secret, result.transcript.lines)
         return result
+
+    def evidence(self) -> Evidence:
+        """Digests of the inputs and of the messages, and the ledger's account after the run."""
+        named = {
+            ", ".join(path.name for path in one.files) or "the records": keyed(self.state.secret, one.fingerprint())
+            for one in self.inputs
+        }
+        return Evidence(named, dict(self.transcripts), self._account())
+
+    def _account(self) -> dict[str, str]:
+        ledger = self._ledger("report")
+        if ledger is None or not self.paid or self.session.simulate is not None:
+            return {}
+        found = ledger.account(self.session.account)
+        names = ("name", "unit", "epsilon", "delta", "epsilon_limit", "delta_limit", "epsilon_left", "delta_left")
+        return {name: str(value) for name in names if (value := getattr(found, name)) is not None}
 
     @contextmanager
     def _resumed(self) -> Iterator[None]:
