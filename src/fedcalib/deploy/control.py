@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 from fedcalib.deploy.commands import Link, bundled, require_flower
 from fedcalib.deploy.fleet import unreachable
 from fedcalib.errors import InputError, UnavailableError
+
+_SHUT_OUT: Final = "unregistered"  # Flower's status of a node
 
 
 @final
@@ -101,10 +103,12 @@ class Control:
         return {str(node.node_id): node.name for node in self._nodes() if node.name}
 
     def _nodes(self) -> list[Any]:
+        """The nodes that may connect; Flower goes on listing those that were shut out."""
         from flwr.proto.control_pb2 import ListNodesRequest
 
         with self._client() as client:
-            return list(client.ListNodes(ListNodesRequest()).nodes_info)
+            listed = client.ListNodes(ListNodesRequest()).nodes_info
+        return [node for node in listed if node.status != _SHUT_OUT]
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
