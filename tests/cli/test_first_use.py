@@ -180,3 +180,12 @@ def test_an_evaluation_takes_the_class_names_of_its_calibrator(shell: Shell, hom
         "evaluate", "scores.csv", "--calibrator", "out/calibrator.json", "--classes", "ill,well", "--format", "json"
     )
     assert wrong.json["metrics"]["auc"]["value"] < 0.5 < named["metrics"]["auc"]["value"]
+
+
+def test_a_release_that_no_ledger_counts_is_noted(shell: Shell, scores: Path) -> None:
+    private = ("evaluate", scores, "--epsilon", 2)
+    assert "Releases about the same people add up" in shell(*private).err
+    shell("ledger", "limit", "budget.db", "default", "--epsilon", 5)
+    assert "add up" not in shell(*private, "--ledger", "budget.db").err
+    assert "add up" not in shell("evaluate", scores).err
+    assert "add up" not in shell(*private, "--simulate-seed", 1).err

@@ -214,7 +214,11 @@ def _others() -> dict[str, Commands]:
     fit = "calibrate scores.csv --method {} --privacy open --out out --simulate-seed 1 --format json"
     return {
         "compare-open": Commands(
-            (compare.format("scores.csv --methods fed-bin,platt-scaling,one-shot-temperature --out out"),)
+            (
+                compare.format(
+                    "scores.csv --methods fed-bin,platt-scaling,one-shot-temperature --privacy open --out out"
+                ),
+            )
         ),
         "compare-private": Commands(
             (
@@ -225,7 +229,7 @@ def _others() -> dict[str, Commands]:
                 ),
             )
         ),
-        "monitor-open": Commands((f"{monitor} --out out",)),
+        "monitor-open": Commands((f"{monitor} --privacy open --out out",)),
         "monitor-private": Commands(
             (
                 f"{monitor} --privacy distributed --epsilon 4 --recalibrate --out out",

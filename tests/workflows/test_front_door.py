@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pandas as pd
 import pytest
 
 import fedcalib as fc
+from fedcalib.cli.app import run
 from fedcalib.errors import InputError
 from fedcalib.metrics import Measured
 from fedcalib.registry import ROWS
@@ -125,17 +128,25 @@ def parts(value: Any, seen: set[int]) -> Iterator[Any]:
 def shown() -> dict[str, list[str]]:
     """How instances of every public class show themselves, by the names of the classes."""
     federation = fc.data.read_checked(frame(), fc.data.Columns(**COLUMNS, unit="patient")).federation
-    run = fc.run(fc.PlattScaling(), federation, fc.SecAgg())
+    fitted = fc.run(fc.PlattScaling(), federation, fc.SecAgg())
     exact = fc.evaluate(frame(), fc.Open(), **COLUMNS)
     told = fc.workflows.calibration.Calibration(
         fc.workflows.session.Data.of(frame(), fc.data.Columns(**COLUMNS)), fc.FedBin(), fc.SecAgg()
     )
     reading = fc.data.read_checked(frame(), fc.data.Columns(**COLUMNS))
-    held = [federation.records, federation, fc.InProcess(federation), run, run.transcript, exact, told, reading]
+    held = [federation.records, federation, fc.InProcess(federation), fitted, fitted.transcript, exact, told, reading]
     classes = fc.evaluate(fc.Federation.simulated())
-    answer = fc.query.Answer.empty(run.plan.queries[0])
+    answer = fc.query.Answer.empty(fitted.plan.queries[0])
     methods = [fc.methods.ClassMetrics(), fc.methods.PairedClassMetrics(fc.artifacts.Temperature(2.0))]
-    more = [answer, federation.schema, run.plan, fc.Simulated(0), fc.Secure(), fc.Monitor(), fc.planning.Study("auc")]
+    more = [
+        answer,
+        federation.schema,
+        fitted.plan,
+        fc.Simulated(0),
+        fc.Secure(),
+        fc.Monitor(),
+        fc.planning.Study("auc"),
+    ]
     found: dict[str, list[str]] = {}
     seen: set[int] = set()
     for value in [*held, *more, *methods, classes, *results().values(), *INSTANCES]:
@@ -226,3 +237,36 @@ def test_a_wrong_argument_is_told(case: str) -> None:
     call, message = WRONG[case]
     with pytest.raises(InputError, match=message):
         call()
+
+
+FLAGS = ["--site", "hospital", "--label", "died", "--score", "risk"]
+SAME: dict[str, tuple[list[str], Any]] = {
+    "calibrate": (["--split-seed", "1", "--out", "out"], lambda file: fc.calibrate(file, **COLUMNS, split_seed=1)),
+    "evaluate": ([], lambda file: fc.evaluate(file, **COLUMNS)),
+    "compare": (
+        ["--methods", "platt-scaling,fed-bin"],
+        lambda file: fc.compare(file, [fc.PlattScaling(), fc.FedBin()], **COLUMNS),
+    ),
+    "monitor": ([], lambda file: fc.monitor(file, **COLUMNS)),
+    "plan": (["--metric", "auc", "--clients", "1000", "--epsilon", "1"], lambda _: results()["plan"]),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_python_and_the_shell_have_the_same_numbers_by_default(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No method, privacy model or hold-out is stated on either side."""
+    monkeypatch.chdir(tmp_path)
+    frame().to_csv("scores.csv", index=False)
+    flags, python = SAME[name]
+    words = [name, *flags] if name == "plan" else [name, "scores.csv", *FLAGS, *flags, "--state", "state"]
+    assert run([*words, "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = json.loads(json.dumps(python("scores.csv").to_dict()))
+    for document in (told, found):
+        for row in document.get("methods", ()):
+            row.pop("client_seconds")
+    assert found == {key: value for key, value in told.items() if key not in ("schema_version", "files")}

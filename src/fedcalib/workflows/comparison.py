@@ -29,7 +29,7 @@ from fedcalib.privacy.secagg import SecAgg
 from fedcalib.query import Answer, Query
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records, Schema
-from fedcalib.registry import Registered, choices
+from fedcalib.registry import Registered, choices, kebab
 from fedcalib.runtimes import InProcess, run
 from fedcalib.workflows import documents
 from fedcalib.workflows.budget import added, scaled, together
@@ -248,7 +248,7 @@ class MethodComparison:
         _check_some(rows, refused)
         order = tuple(sorted(rows, key=lambda row: row.error))
         privacy = {"model": type(self.privacy).__name__, "unit": order[0].unit, **spent}
-        settings = {"participation": repr(self.participation)}
+        settings = {"participation": kebab(type(self.participation).__name__)}
         apart: dict[str, Any] = {"split": self.holdout.of, "holdout": self.holdout.share}
         return ComparisonResult(base, order, refused, statement, settings=settings, privacy=privacy, **apart, **how)
 

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from fedcalib.accounting.ledger import Ledger
 
 SEEDS: Final = "{} (which records are held out; a release stays private) or {} (simulated noise: not private)"
+_UNCOUNTED: Final = (
+    "Releases about the same people add up. This one is in no ledger: state one (--ledger) to count it with others."
+)
 _BUSY: Final = "Expected this command to run once at a time, found it running already; wait for it."
 
 T = TypeVar("T")
@@ -479,6 +482,8 @@ class Conductor:
         self.paid, ledger = total.epsilon, self._ledger("command")
         if ledger is not None:
             ledger.debit(self._name, self.session.account, total)
+        elif self.session.simulate is None:
+            self.session.notices.note(_UNCOUNTED)
 
     @property
     def _name(self) -> str:
