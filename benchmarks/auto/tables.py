@@ -91,38 +91,43 @@ def runs(name: str) -> str:
 def write() -> None:
     (HERE / "README.md").write_text(f"""# Auto beside everything else
 
-Written from the CSV files by `python -m benchmarks.auto.run RUNS`, which goes on where it was stopped. The issue asks for 30 splits and
-200 runs; the numbers of runs below are what there was time for, so differences of a percent on small sets are chance.
+Written from the CSV files by `python -m benchmarks.auto.run RUNS`, which goes on where it was stopped. The issue
+asks for 30 splits and 200 runs; the numbers of runs below are what there was time for, so differences of a percent
+on small sets are chance.
 
-**What was chosen on what.** Constants of two classes were chosen on the synthetic families in `data.py` alone (calibrated, over-confident,
-shifted, lopsided, ten values, scores of 0 and 1, waved). Those of ten classes were chosen on resnet20, resnet44 and lenet5, on other
-splits. All other rows come from data on which nothing was chosen.
+**What was chosen on what.** Constants of two classes were chosen on the synthetic families in `data.py` alone
+(calibrated, over-confident, shifted, lopsided, ten values, scores of 0 and 1, waved). Those of ten classes were
+chosen on resnet20, resnet44 and lenet5, on other splits. All other rows come from data on which nothing was
+chosen.
 
 ## Ten classes, exact sums: Auto over the best central method
 
-CIFAR-10 networks, 5,000 records to fit at 100 skewed clients, 5,000 to test, mean of {runs("ten_classes.csv")} splits. The best central method
-(in brackets) is chosen per network and metric on the test half, of scikit-learn temperature, sigmoid and isotonic, netcal temperature,
-probmetrics svs, sms and ts-mix, fitted on the pooled records. Below 1 Auto is better. `Auto` keeps the top class; sms and svs do not.
+CIFAR-10 networks, 5,000 records to fit at 100 skewed clients, 5,000 to test, mean of {runs("ten_classes.csv")}
+splits. The best central method (in brackets) is chosen per network and metric on the test half, of scikit-learn
+temperature, sigmoid and isotonic, netcal temperature, probmetrics svs, sms and ts-mix, fitted on the pooled
+records. Below 1 Auto is better. `Auto` keeps the top class; sms and svs do not.
 
 {ten_classes()}
 
 ## Two classes: log loss of Auto above the best other method, in percent
 
-Mean of {runs("two_classes.csv")} splits; up to 30,000 records to fit and as many to test (heart: 306); natural sites, or as many clients as
-named. Others are no calibration, `PlattScaling`, `BetaScaling`, `IsotonicBuckets`, `BinaryBBQ`, with clients `BoundedTemperature`,
-and with exact sums central sigmoid, isotonic and beta; the best of them is chosen on the test half. Below 0 Auto is better.
+Mean of {runs("two_classes.csv")} splits; up to 30,000 records to fit and as many to test (heart: 306); natural
+sites, or as many clients as named. Others are no calibration, `PlattScaling`, `BetaScaling`, `IsotonicBuckets`,
+`BinaryBBQ`, with clients `BoundedTemperature`, and with exact sums central sigmoid, isotonic and beta; the best of
+them is chosen on the test half. Below 0 Auto is better.
 
 {two_classes()}
 
-census-bayes has most of its scores beyond 1e-12 from 0 and 1, which a table of log-odds does not tell apart and isotonic regression on
-raw floats does. The heart sets have 306 records: there the rule against harm leaves small errors alone, which a central
-calibrator corrects.
+census-bayes has most of its scores beyond 1e-12 from 0 and 1, which a table of log-odds does not tell apart and
+isotonic regression on raw floats does. The heart sets have 306 records: there the rule against harm leaves small
+errors alone, which a central calibrator corrects.
 
 ## No harm: calibrated classifiers
 
-Labels are drawn from each classifier's own probabilities, 5,000 records to fit at 100 clients and the others to test. Figures are the
-(classwise) ECE after over before, over six classifiers (flights, adult-trees, heart-logistic, resnet56, lenet5, wideresnet164):
-the largest mean of a classifier, the share of runs that are more than 2% worse, the worst run, and how often anything was changed.
+Labels are drawn from each classifier's own probabilities, 5,000 records to fit at 100 clients and the others to
+test. Figures are the (classwise) ECE after over before, over six classifiers (flights, adult-trees,
+heart-logistic, resnet56, lenet5, wideresnet164): the largest mean of a classifier, the share of runs that are more
+than 2% worse, the worst run, and how often anything was changed.
 
 {harm()}
 
@@ -132,10 +137,11 @@ Processor seconds of one thread, best of three, one run, under secure aggregatio
 
 {speed()}
 
-With exact sums Auto sends 6 messages up to 32 classes (14 before), 19 beyond; with two classes 1. With ten classes a client sends
-1,146 numbers of 8 bytes in all, with two classes 16,384. Under noise: 1 or 2 messages, with two classes 1, and 3 where whole clients are
-hidden. The time of a three-site deployment, a million clients under user-level privacy, monotony in epsilon over a hundred runs, and
-`AccT` on the corrupted images were not measured again for this page; tests hold smaller forms of the last two.
+With exact sums Auto sends 6 messages up to 32 classes (14 before), 37 beyond, as before; with two classes 1. With
+ten classes a client sends 2,358 numbers of 8 bytes in all, with two classes 16,384. Under noise: 1 or 2 messages,
+with two classes 1, and 3 where whole clients are hidden. The time of a three-site deployment, a million clients
+under user-level privacy, monotony in epsilon over a hundred runs, and `AccT` on the corrupted images were not
+measured again for this page; tests hold smaller forms of the last two.
 """)
 
 

@@ -254,6 +254,8 @@ class KeepTop(Calibrator):
     ----------
     inner
         The calibrator to apply.
+    note
+        What was found out about letting the top class go; empty if nothing.
 
     Examples
     --------
@@ -267,6 +269,7 @@ class KeepTop(Calibrator):
     """
 
     inner: Calibrator
+    note: str = field(default="", compare=False, metadata=ADDED)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         calibrated = self.inner.calibrate(probs, logits)
