@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -116,6 +118,21 @@ def test_whole_clients_are_hidden_without_a_trusted_aggregator_too() -> None:
 
 def _both(result: fc.Result[fc.Calibrator], records: fc.Records) -> tuple[np.ndarray, np.ndarray]:
     return records.probs, result.artifact.of(records)
+
+
+def test_the_result_says_what_the_guard_costs() -> None:
+    """Logits of one class that are too low by far: letting go gains what the note says, in no further message."""
+    data = federation(4, records=8000)
+    biased = fc.Records.of_logits(np.asarray(data.records.logits) - [4.0, 0.0, 0.0, 0.0], data.records.labels)
+    place = fc.InProcess(fc.Federation.iid(biased, 20, seed=0))
+    kept = fc.run(fc.Auto(), place, fc.SecAgg()).artifact
+    free = fc.run(fc.Auto(guard=False), place, fc.SecAgg()).artifact
+    accuracy = [metrics.accuracy(one.of(biased), biased.labels) for one in (kept, free)]
+    points, low, high = (float(word) for word in re.findall(r"[0-9]+[.][0-9]+", kept.note))
+    assert low < points < high
+    assert low < 100 * (accuracy[1] - accuracy[0]) < high
+    assert wire.loads(wire.dumps(kept)).note == kept.note
+    assert not fc.run(fc.Auto(), fc.InProcess(data), fc.SecAgg()).artifact.note
 
 
 def test_exact_sums_take_six_messages() -> None:

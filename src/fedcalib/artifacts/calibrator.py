@@ -271,6 +271,8 @@ class KeepTop(Calibrator):
     ----------
     inner
         The calibrator to apply.
+    note
+        What was found out about letting the top class go; empty if nothing.
 
     Examples
     --------
@@ -284,6 +286,7 @@ class KeepTop(Calibrator):
     """
 
     inner: Calibrator
+    note: str = field(default="", compare=False, metadata=ADDED)
 
     def calibrate(self, probs: Floats, logits: Floats) -> Floats:
         calibrated = self.inner.calibrate(probs, logits)

@@ -187,11 +187,15 @@ class Likelihood(ABC):
         return nodes, self._increasing(nodes, _mean_odds(shares, curves))
 
     def _best_limits(self) -> Limits:
-        """How far out log-odds are best read, where there are records that far out."""
+        """How far out log-odds are best read."""
+        return max(self._limits(), key=lambda limits: self.fit(Line(SCALES[-1], limits)).evidence)
+
+    def _limits(self) -> list[Limits]:
+        """How far out log-odds may be read, where there are records that far out."""
         filled = self.odds[self.records > 0]
         lows = [self.ends[0], *(-limit for limit in _LIMITS if len(filled) and filled[0] < -limit)]
         highs = [self.ends[1], *(limit for limit in _LIMITS if len(filled) and filled[-1] > limit)]
-        return max(product(lows, highs), key=lambda limits: self.fit(Line(SCALES[-1], limits)).evidence)
+        return list(product(lows, highs))
 
     def _knots(self) -> Floats:
         """Log-odds between which equally many records lie."""
@@ -270,14 +274,17 @@ class Counts(Likelihood):
     def effective(self) -> Floats:
         """Fraction of each cell's records that count, given its noise.
 
-        It depends on the rate, which is judged by a fitted line and, as far as they stand out, by the cell's records.
+        It depends on the rate, which is judged by a fitted line, or by the cell's own records where both labels stand
+        out: a rate that noise made would give its cell more weight than it deserves.
         """
         if not self.noise.any():
             return np.ones_like(self.odds)
-        line = self._mode(Line(SCALES[-1], self.ends), self._fraction(np.clip(sigmoid(self.odds), *_RATES)))
-        total, doubt = self.negative + self.positive, 1 + self.clear * np.sqrt(2 * self.noise)
-        rate = (self.positive + doubt * sigmoid(line.curve(self.odds))) / (total + doubt)
-        return self._fraction(np.clip(rate, 1e-3, 1 - 1e-3))
+        first = self._fraction(np.clip(sigmoid(self.odds), *_RATES))
+        lines = [self._mode(Line(SCALES[-1], limits), first) for limits in self._limits()]
+        line = sigmoid(max(lines, key=lambda fit: fit.evidence).curve(self.odds))
+        rarer = np.minimum(self.negative, self.positive) / (self.clear * np.sqrt(self.noise))
+        own, known = self.positive / np.maximum(self.negative + self.positive, 1e-9), np.clip(rarer - 1, 0.0, 1.0)
+        return self._fraction(np.clip(line + known * (own - line), 1e-3, 1 - 1e-3))
 
     def _fraction(self, rate: Floats) -> Floats:
         sampling = (self.negative + self.positive) * rate * (1 - rate)

@@ -101,7 +101,7 @@ class AveragedCurve(Method[Calibrator]):
 
     def _of_clients(self, schema: Schema) -> Flow[Calibrator]:
         """A temperature for what is far off, then what is left of the residuals, twice."""
-        warm = yield from BoundedTemperature(weight=_TEMPERATURE_SHARE).protocol(schema)
+        warm = yield from BoundedTemperature(weight=_TEMPERATURE_SHARE, shrunken=True).protocol(schema)
         found: Calibrator = UNCHANGED if warm.temperature == 1.0 else Temperature(warm.temperature)
         cells = 8 if schema.clients * (self.epsilon or 0.0) >= _MANY_CLIENTS else 4
         largest, weight = max(1.0, 0.27 * sqrt(self.typical_records)), (1 - _TEMPERATURE_SHARE) / _STEPS

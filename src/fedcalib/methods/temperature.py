@@ -7,7 +7,7 @@ bounded score per client, which needs no guess of how much a client may add wher
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 from typing import Final, final
@@ -22,6 +22,7 @@ from fedcalib.queries.temperature import GradientSteps, TemperatureCurve, Temper
 from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 _CURVE_ERROR = 0.05  # standard error of a root in ln b that comes from having few points
 NOT_SIGNIFICANT: Final = "nothing was changed: at T = 1 noise may explain all of the gradient"
@@ -212,6 +213,8 @@ class BoundedTemperature(Method[Temperature]):
         Scores of small clients are biased toward sharper models, so a temperature below 1 needs four thirds of it.
     weight
         The method's part of a pipeline's budget.
+    shrunken
+        Moreover, move only as far as the evidence allows, as `MonotoneTemperature` does.
 
     Examples
     --------
@@ -230,6 +233,7 @@ class BoundedTemperature(Method[Temperature]):
     quiet: float = 2.0
     doubt: float = 3.0
     weight: float = 1.0
+    shrunken: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.points < 4 or not 0 < self.lowest < 1 < self.highest or not self.doubt >= 0:
@@ -248,4 +252,10 @@ class BoundedTemperature(Method[Temperature]):
             root = roots.noisy_root(grid, scores, noise, 0.0)
         z = self.doubt * (_SHARPENING_FACTOR if root > 0 else 1.0)
         clear = sums.root_differs_from(0.0, z) if sums.plausible else roots.significant_at_one(grid, scores, noise, z)
-        return Temperature(exp(-root)) if clear else Temperature(1.0, NOT_SIGNIFICANT)
+        share = self._share(grid, scores, noise, schema.clients, root) if self.shrunken else 1.0
+        return Temperature(exp(-share * root)) if clear and share > 0 else Temperature(1.0, NOT_SIGNIFICANT)
+
+    def _share(self, grid: Floats, scores: Floats, noise: float, clients: int, root: float) -> float:
+        """How much of the move the evidence at T = 1 allows; by chance a client's score varies by one at most."""
+        value, error = roots.at_one(grid, scores, noise)
+        return roots.moved_share(value, sqrt(error**2 + clients), root) if noise > 0 else 1.0

@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.metrics.binning import bin_index_unchecked
@@ -57,6 +58,28 @@ class Hits(RecordQuery):
 
     def rows(self, records: Records) -> Rows:
         return Rows((records.probs.argmax(axis=1) != records.labels).astype(np.int64)[:, None], None)
+
+
+@final
+@dataclass(frozen=True)
+class PairedHits(RecordQuery):
+    """Numbers of records that are classified rightly or not, before and after a calibrator: one cell of one.
+
+    A record adds one to the cell (right before, right after) of a 2 x 2 table, so every norm is 1.
+    """
+
+    calibrator: Calibrator
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {"hits": Block((2, 2), integral=True, one_hot=True, weight=0.25)}
+
+    def rows(self, records: Records) -> Rows:
+        before, after = (
+            (probs.argmax(axis=1) == records.labels).astype(np.int64)
+            for probs in (np.asarray(records.probs), self.calibrator.of(records))
+        )
+        return Rows((2 * before + after)[:, None], None)
 
 
 @final

@@ -1,0 +1,180 @@
+"""Auto of two classes and of ten beside central calibrators and other methods, under every privacy model.
+
+`python -m benchmarks.auto.run` runs what is not in the CSV files yet, so a run that was stopped goes on, and then
+writes README.md from them. `python -m benchmarks.auto.run RUNS` says how many runs each row is a mean of.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedcalib as fc
+from benchmarks.auto import central
+from benchmarks.auto.data import NETWORKS, SETS, dealt, network, real
+from fedcalib import metrics
+from fedcalib.types import Floats, Ints
+
+HERE = Path(__file__).parent
+FIT = 30_000  # records of a tabular set to fit, and as many to test
+Row = dict[str, Any]
+
+
+def kept(name: str, key: tuple[str, ...], rows: Callable[[], Iterator[Row]]) -> None:
+    """Append rows to a file unless it has some with this key."""
+    path = HERE / name
+    old = list(csv.DictReader(path.open())) if path.exists() else []
+    if any(tuple(row[part] for part in list(row)[: len(key)]) == key for row in old):
+        return
+    new = list(rows())
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(new[0]))
+        if not old:
+            writer.writeheader()
+        writer.writerows(new)
+
+
+def loss(score: Floats, label: Ints) -> float:
+    return metrics.nll(np.stack([1 - score, score], axis=1), label)
+
+
+def user(epsilon: float, clip: float | None = None) -> fc.privacy.Privacy:
+    return fc.UserGaussian(epsilon, 1e-5, clip)
+
+
+# name: privacy model, the same for methods that need a clip for whole clients, number of clients (0: natural sites)
+MODELS: dict[str, tuple[fc.privacy.Privacy, fc.privacy.Privacy, int]] = {
+    "exact": (fc.SecAgg(), fc.SecAgg(), 0),
+    **{f"distributed {e}": (fc.DistributedDP(e), fc.DistributedDP(e), 0) for e in (0.3, 1.0, 3.0)},
+    **{f"local {e}": (fc.LocalDP(e), fc.LocalDP(e), 0) for e in (5.0, 1.0)},
+    **{f"user 1.0, {n} clients": (user(1.0), user(1.0, 10.0), n) for n in (100, 1000)},
+}
+
+
+def two_classes(name: str, model: str, runs: int) -> Iterator[Row]:
+    """Log loss of every method of the package and, for exact sums, of central ones."""
+    privacy, clipped, clients = MODELS[model]
+    found: dict[str, list[float]] = {}
+    for seed in range(runs):
+        federation, test = real(name).halves(1000 + seed, FIT)
+        federation = dealt(federation, clients, seed) if clients else federation
+        size = len(federation.records) / len(federation)
+        methods: dict[str, fc.Method[Any]] = {
+            "Auto": fc.Auto(typical_records=size),
+            "PlattScaling": fc.PlattScaling(),
+            "BetaScaling": fc.methods.BetaScaling(),
+            "IsotonicBuckets": fc.IsotonicBuckets(),
+            "BinaryBBQ": fc.BinaryBBQ(),
+        }
+        if clients:
+            methods["BoundedTemperature"] = fc.BoundedTemperature()
+        found.setdefault("none", []).append(loss(test.score, test.labels))
+        for method, one in methods.items():
+            own = privacy if method in {"Auto", "BoundedTemperature"} else clipped
+            result = fc.run(one, fc.InProcess(federation), own, randomness=fc.Simulated(seed)).artifact
+            found.setdefault(method, []).append(loss(result(test.score), test.labels))
+        if model == "exact":
+            for peer, fit in central.BINARY.items():
+                score = fit(federation.records.score, federation.records.labels)(test.score)
+                found.setdefault(peer, []).append(loss(score, test.labels))
+    for method, losses in found.items():
+        error = np.std(losses) / max(runs - 1, 1) ** 0.5
+        yield {"set": name, "model": model, "method": method, "runs": runs, "nll": np.mean(losses), "error": error}
+
+
+def many_classes(name: str, runs: int) -> Iterator[Row]:
+    """Errors with exact sums of a hundred skewed clients, and of central peers on the pooled records."""
+    records, found = network(name), {}
+    for seed in range(runs):
+        fit, test = np.array_split(np.random.default_rng(1000 + seed).permutation(len(records)), 2)
+        mine, held = records.take(fit), records.take(test)
+        federation = fc.Federation.dirichlet(mine, 100, 0.3, seed=seed)
+        auto = fc.run(fc.Auto(), fc.InProcess(federation), fc.SecAgg()).artifact
+        applied = {"none": lambda x: x.probs, "Auto": auto.of}
+        applied |= {peer: fit_one(mine) for peer, fit_one in central.MULTICLASS.items()}
+        for method, apply in applied.items():
+            probs = np.asarray(apply(held))
+            errors = [metric(probs, held.labels) for metric in (metrics.nll, metrics.classwise_ece, metrics.ece)]
+            found.setdefault(method, []).append(errors)
+    for method, errors in found.items():
+        nll, cwece, ece = np.mean(errors, axis=0)
+        yield {"network": name, "method": method, "runs": runs, "nll": nll, "cwece": cwece, "ece": ece}
+
+
+HARM_MODELS: dict[str, Callable[[float], fc.privacy.Privacy]] = {
+    "distributed": fc.DistributedDP,
+    "local": fc.LocalDP,
+    "laplace": fc.SourceLaplace,
+    "user": user,
+}
+
+
+def calibrated(name: str, seed: int) -> fc.Records:
+    """A classifier's records with labels that are drawn from its own probabilities."""
+    if name in NETWORKS:
+        probs = np.asarray(network(name).probs)
+    else:
+        score = real(name).score[:10_000]
+        probs = np.stack([1 - score, score], axis=1)
+    rng = np.random.default_rng(seed)
+    labels = (probs.cumsum(axis=1) < rng.random((len(probs), 1))).sum(axis=1).clip(0, probs.shape[1] - 1)
+    return fc.Records.of_probs(probs, labels)
+
+
+def harm(name: str, model: str, epsilon: float, runs: int) -> Iterator[Row]:
+    """How much worse a calibrated classifier becomes: the error after over the error before, on other records."""
+    ratios, changed = [], 0
+    for seed in range(runs):
+        records = calibrated(name, seed)
+        fit, test = np.array_split(np.random.default_rng(seed).permutation(len(records)), 2)
+        held, privacy = records.take(test), HARM_MODELS[model](epsilon)
+        place = fc.InProcess(fc.Federation.iid(records.take(fit), 100, seed=seed))
+        found = fc.run(fc.Auto(), place, privacy, randomness=fc.Simulated(seed)).artifact
+        error = metrics.classwise_ece if held.classes > 2 else lambda p, y: metrics.binary_ece(p[:, 1], y)
+        ratios.append(error(found.of(held), held.labels) / error(np.asarray(held.probs), held.labels))
+        changed += not isinstance(found, fc.artifacts.Identity)
+    worse = np.array(ratios)
+    yield {
+        "classifier": name, "model": model, "epsilon": str(epsilon), "runs": runs, "mean": worse.mean(),
+        "above 2%": (worse > 1.02).mean(), "worst": worse.max(), "changed": changed / runs,
+    }  # fmt: skip
+
+
+def speed() -> Iterator[Row]:
+    """Processor seconds of one thread, best of three, in one run."""
+    for task, mine, peer, runs in central.speed_tasks():
+        taken = {"Auto": min(_seconds(mine) for _ in range(runs)), "peer": min(_seconds(peer) for _ in range(runs))}
+        yield {"task": task, **taken, "ratio": taken["Auto"] / taken["peer"]}
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def main(runs: int) -> None:
+    from benchmarks.auto import tables
+
+    kept("speed.csv", (), speed)
+    for name in NETWORKS:
+        kept("ten_classes.csv", (name,), lambda name=name: many_classes(name, runs))
+    for model in MODELS:
+        for name in SETS:
+            kept("two_classes.csv", (name, model), lambda name=name, model=model: two_classes(name, model, runs))
+    for name in ("flights", "adult-trees", "heart-logistic", "resnet56", "lenet5", "wideresnet164"):
+        for model in HARM_MODELS:
+            for epsilon in (0.3, 1.0, 3.0):
+                key = name, model, str(epsilon)
+                kept("harm.csv", key, lambda key=key: harm(key[0], key[1], float(key[2]), 4 * runs))
+    tables.write()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
