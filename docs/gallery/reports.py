@@ -72,7 +72,7 @@ def _classes() -> Any:
 
 
 REPORTS: dict[str, tuple[Callable[[], Any], About]] = {
-    "calibration": (_calibration, About("Heart disease risk, trained in Cleveland", "1981 to 1987")),
+    "calibration": (_calibration, About("Heart disease risk (Cleveland)", "1981 to 1987")),
     "evaluation": (_evaluation, About("Sepsis risk 2.1", "2024", "Triage on admission")),
     "monitoring": (_monitoring, About("Sepsis risk 2.1", "2024", "Triage on admission")),
     "comparison": (_comparison, About("Sepsis risk 2.1", "2024")),

@@ -80,6 +80,10 @@ def test_an_evaluation_has_one_set_of_numbers(shell: Shell, home: Path, model: s
         assert loaded.measures()[name].to_json() == measured
         columns = ["measured", "measured_low", "measured_high"]
         assert frame.loc[name, columns].tolist() == list(measured.values())
+    notebook = html.unescape(done._repr_html_()).replace("−", "-")
+    shown = [name for name in ("auc", "ece", "slope", "observed_expected", "brier") if document["metrics"][name]]
+    assert shown
+    assert all(page[TITLES[name]][0] in notebook for name in shown), "a notebook has the same numbers"
     headline = (home / "report" / "report.html").read_text().split('class="lead">')[1].split("</header>")[0]
     for name in ("auc", "accuracy", "ece"):
         value = document["metrics"][name]
@@ -117,4 +121,6 @@ def test_a_calibration_has_one_set_of_numbers(shell: Shell, home: Path, model: s
         assert row is not None
         assert f">{document['verdicts'][name]}</span>" in row.group()
     assert compared > 10
+    notebook = html.unescape(done._repr_html_()).replace("−", "-")
+    assert all(text in notebook for text in page["AUC"]), "a notebook has the same numbers"
     assert document["verdicts"]["ece"] in text.split('class="lead">')[1].split("</p>")[0]

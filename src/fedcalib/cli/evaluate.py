@@ -69,8 +69,8 @@ def evaluate(
         bool,
         Option(
             "--per-client",
-            help="Measure how badly calibrated the usual client is, too, within the same budget; needs a model that "
-            "hides whole clients, or none.",
+            help="Also measure the mean calibration error of single clients, within the same budget. Needs a privacy "
+            "model that protects whole clients, or one without an epsilon.",
         ),
     ] = False,
     by: Annotated[
@@ -89,7 +89,7 @@ def evaluate(
         _over_time("--until", help="With --by: the last day that counts, a date or a number. Needed with --epsilon."),
     ] = None,
     time: Annotated[str, _over_time(help="With --by: column of dates, or of numbered days.")] = "day",
-    rounds: Annotated[int | None, _over_time(help="With --by: evaluate the latest so many windows only.")] = None,
+    rounds: Annotated[int | None, _over_time(help="With --by: only the latest windows, this many of them.")] = None,
     privacy: options.Model = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,

@@ -276,7 +276,7 @@ def path(points: Sequence[tuple[float, float]], kind: str, *, closed: bool = Fal
 
 
 def colour(index: int, series: int, dashed: Sequence[int] = ()) -> str:
-    """The class of a series: a single one is blue, the first of two that of "before", dashed ones are grey."""
+    """The class of a series: one alone is blue, of two the first has the colour of "before", dashed ones are grey."""
     if index in dashed:
         return f"c{SERIES - 1}"
     return "c1" if series - len(dashed) == 1 else f"c{index % SERIES}"

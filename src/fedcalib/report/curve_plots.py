@@ -57,7 +57,7 @@ def decision(curves: Sequence[PlotLine], title: str = "Decision curve") -> Pictu
     )
     nobody = canvas.line(plot.x(0), y(0), plot.x(1), y(0), "guide")
     reading = (
-        "At the threshold that fits the harm of a false alarm, the highest line is best; at zero, nobody is called."
+        "At the threshold that fits the harm of a false alarm, the highest line is best. At zero, there are no alerts."
     )
     words = Words(title, reading + _bands(curves), _in_words(curves))
     return _curves(

@@ -111,9 +111,10 @@ def with_repeats(total: Spending, repeats: float) -> Spending:
 def _statement(calibration: Spending, epsilon: float, delta: float, parallel: bool) -> str:
     total = f"epsilon = {epsilon:.6g}" + (f", delta = {delta:.6g}" if delta else "")
     why = (
-        f"a {calibration.unit} was either fitted or measured, so the larger of the two counts"
+        f"each {calibration.unit} was used for fitting or for measuring, never for both, so the total is the larger of "
+        "the two, not the sum"
         if parallel
-        else f"a {calibration.unit} may have been both fitted and measured, so both count"
+        else f"a {calibration.unit} may have been used for fitting and for measuring, so both are added"
     )
     mark = _MARK if calibration.simulation else ""
     alone = calibration.statement.removeprefix(_MARK)

@@ -335,7 +335,7 @@ class CalibrationResult(WorkflowResult):
         )
         known = verdicts.known(self.after)
         state = (
-            (f"After calibration: {_lower(verdicts.calibration(known))}",) if OBSERVED_EXPECTED.name in known else ()
+            (f"After calibration, {_lower(verdicts.calibration(known))}",) if OBSERVED_EXPECTED.name in known else ()
         )
         return (self._effect, *state, f"Both were measured on {where}. Verdicts follow from the paired change.")
 

@@ -448,7 +448,7 @@ def evaluate(
     participation
         Who takes part; everyone if left out.
     per_client
-        Measure how badly calibrated the usual client is too, within the same budget.
+        Also measure the mean calibration error of single clients, within the same budget.
     min_count
         The smallest count of records, apart from 0, that published tables and figures of an exact model show.
     threshold

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from math import exp
 from typing import Any, Final, final
 
 from fedcalib.accounting.spending import Spending
@@ -156,18 +157,21 @@ def meaning(spent: Spending) -> tuple[str, ...]:
         return ("This is a trial with repeatable noise. It protects nobody.",)
     if spent.epsilon is None:
         return _WITHOUT_NOISE[spent.model == "Open"]
-    factor = 2.718281828459045**spent.epsilon
-    much = "This is a strong protection." if spent.epsilon <= 1 else "This is a moderate protection."
-    if spent.epsilon > 5:
-        much = "This is a weak protection: noise alone hides little at such an epsilon."
     whose = "a record" if spent.unit == "record" else "a whole site or client"
-    return (f"Whether {whose} was part of the data or not, any result is at most {factor:.3g} times as likely. {much}",)
+    if spent.epsilon > _WEAK:
+        return (f"This is a weak protection: at such an epsilon the noise hides little about {whose}.",)
+    much = "strong" if spent.epsilon <= 1 else "moderate"
+    return (
+        f"Any result is at most {exp(spent.epsilon):.3g} times as likely with {whose} as without it. This is a {much} "
+        "protection.",
+    )
 
 
+_WEAK: Final = 5.0  # epsilon
 _WITHOUT_NOISE: Final = {
     True: ("Nothing is hidden from the server, and no noise was added. Use this where the data may be pooled.",),
     False: (
-        "The server could read sums over all sites only. The sums are exact, so nothing protects a person whose record "
-        "changes them in a visible way.",
+        "The server could read only sums over all sites. The sums are exact: a person whose record visibly changes a "
+        "sum is not protected.",
     ),
 }

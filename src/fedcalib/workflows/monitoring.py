@@ -560,7 +560,7 @@ class Monitoring:
     false_alarms: float = _FALSE_ALARMS
     min_effect: float = MIN_EFFECT  # the least change that raises an alarm
     calibrator: Calibrator | None = None  # applied before anything is measured
-    rounds: int | None = None  # the latest so many windows; None for all
+    rounds: int | None = None  # number of the latest windows to measure; None for all
     session: WorkflowSession = field(default_factory=WorkflowSession)
     start: Day | None = None  # the first day that counts; None for that of the earliest record
     until: Day | None = None  # the last day that counts; None for that of the latest record
