@@ -15,6 +15,7 @@ import pytest
 
 import fedcalib as fc
 from fedcalib.errors import InputError
+from fedcalib.loop import Step, Total
 from fedcalib.report.page import render
 from fedcalib.workflows import calibrate, evaluate, monitor
 from fedcalib.workflows.evidence import MANIFEST, verify
@@ -164,3 +165,17 @@ def test_drawing_and_writing_a_report_is_cheap(scores: Path, home: Path) -> None
     done.report(home / "report.html")
     assert time.process_time() - begun < max(2 * ran, 0.3)
     assert (home / "report.html").stat().st_size < 1_500_000
+
+
+def test_a_file_that_is_gone_loses_its_digest_and_nothing_else(scores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = fc.InProcess.total
+
+    def removing(self: fc.InProcess, step: Step) -> Total:
+        scores.unlink(missing_ok=True)
+        return total(self, step)
+
+    monkeypatch.setattr(fc.InProcess, "total", removing)
+    done = evaluate(scores, fc.DistributedDP(1.0))
+    assert not scores.exists()
+    assert not done.evidence.inputs
+    assert done.evidence.transcripts

@@ -18,10 +18,10 @@ from fedcalib import wire
 from fedcalib.deploy.engines import answer as answer_of
 from fedcalib.deploy.job import Job
 from fedcalib.errors import needs
-from fedcalib.loop import run
 from fedcalib.remote.runtime import Remote
 from fedcalib.remote.site import read_directory
 from fedcalib.remote.sites import Transport
+from fedcalib.runtimes import run
 
 with needs("run on vantage6"):
     from vantage6.algorithm.tools.decorators import algorithm_client

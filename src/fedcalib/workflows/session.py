@@ -28,7 +28,7 @@ from fedcalib.data.frames import FrameTable, tables_of
 from fedcalib.data.reading import Rejected, read_tables
 from fedcalib.data.tables import FileTable
 from fedcalib.display import meant
-from fedcalib.errors import BudgetError, InputError, TooFewClients, TranscriptError
+from fedcalib.errors import BudgetError, InputError, LedgerError, TooFewClients, TranscriptError
 from fedcalib.federation import Federation
 from fedcalib.loop import Agreement, Progress, Result, Runtime, conduct
 from fedcalib.method import Method
@@ -521,17 +521,25 @@ class Conductor:
 
     def evidence(self) -> Evidence:
         """Digests of the inputs and of the messages, and the ledger's account after the run."""
-        named = {
-            ", ".join(path.name for path in one.files) or "the records": keyed(self.state.secret, one.fingerprint())
-            for one in self.inputs
-        }
-        return Evidence(named, dict(self.transcripts), self._account())
+        named = {", ".join(path.name for path in one.files) or "the records": self._digest(one) for one in self.inputs}
+        known = {name: digest for name, digest in named.items() if digest}
+        return Evidence(known, dict(self.transcripts), self._account())
+
+    def _digest(self, data: Data) -> str:
+        """The keyed digest of inputs; empty where a file is gone by now: what was released must not be lost for it."""
+        try:
+            return keyed(self.state.secret, data.fingerprint())
+        except InputError:
+            return ""
 
     def _account(self) -> dict[str, str]:
         ledger = self._ledger("report")
         if ledger is None or not self.paid or self.session.simulate is not None:
             return {}
-        found = ledger.account(self.session.account)
+        try:
+            found = ledger.account(self.session.account)
+        except LedgerError:  # it was debited before; a report without the remainder is better than none
+            return {}
         names = ("name", "unit", "epsilon", "delta", "epsilon_limit", "delta_limit", "epsilon_left", "delta_left")
         return {name: str(value) for name in names if (value := getattr(found, name)) is not None}
 
