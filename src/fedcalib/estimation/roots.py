@@ -138,7 +138,7 @@ def moved_share(value: float, error: float, root: float) -> float:
     that both imply. The rule is that of `unmoved_share`.
 
     >>> [round(moved_share(value, 1.0, 0.3), 2) for value in (1.0, 3.0, 4.0, 10.0)]
-    [0.0, 0.0, 0.72, 1.0]
+    [0.0, 0.0, 0.73, 1.0]
     """
     if not error > 0 or root == 0:
         return 1.0

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Final, final
 
+import numpy as np
+
 from fedcalib.artifacts.calibrator import Calibrator, Identity, KeepTop, chained
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
@@ -31,6 +33,7 @@ _ALONE_FACTOR: Final = 4.0  # where noise adds up, a temperature can be found lo
 _CLIENT_SIZES: Final = tuple(float(2**i) for i in range(11))  # from 1 to 1,024 records
 _TEMPERATURES: Final = 9  # a factor of the square root of two apart: half of the exponentials are squares
 _ROUNDS: Final = 2  # Newton steps of the gaps, after a temperature and shifts
+_MOST_RECORDS: Final = 1e15
 _OFFSETS: Final = ResidualBinning(sharing=TwoLevel())
 _CLIP_PER_ROOT_RECORD = 0.22  # a client's sums grow as the square root of its number of records
 
@@ -198,8 +201,11 @@ def _guarded_chain(schema: Schema, first: Method[Calibrator], last: Method[Calib
 def _let_go(free: Calibrator) -> Flow[str]:
     """What letting the top class go would gain in accuracy, where that is clear; from exact paired counts."""
     answer = yield PairedHits(free)
-    (_, gained), (lost, _) = answer["hits"].tolist()
-    records = max(float(answer["hits"].sum()), 1.0)
+    hits = np.clip(np.nan_to_num(answer["hits"]), 0.0, _MOST_RECORDS)
+    if answer.variance("hits").any():  # exact sums were expected, and noise came
+        return ""
+    (_, gained), (lost, _) = hits.tolist()
+    records = max(float(hits.sum()), 1.0)
     change, half = (gained - lost) / records, normal_quantile(0.95) * sqrt(gained + lost) / records
     if change <= half:
         return ""
