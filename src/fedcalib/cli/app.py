@@ -249,7 +249,18 @@ def build(only: str | None = None) -> Any:
     group = typer.main.get_command(app)
     for told in app.registered_commands:
         _explain(group, told.callback)
+    _name_variables(group, _ENVIRONMENT["auto_envvar_prefix"])
     return group
+
+
+def _name_variables(command: Any, prefix: str) -> None:
+    """Name environment variables after flags, and not after parameters; one sentence of the documentation lists all."""
+    for parameter in command.params:
+        parameter.show_envvar = False
+        if (parameter.name or "").endswith("_"):
+            parameter.envvar = f"{prefix}_{parameter.name.rstrip('_').upper()}"
+    for name, inner in getattr(command, "commands", {}).items():
+        _name_variables(inner, f"{prefix}_{name.upper().replace('-', '_')}")
 
 
 def _explain(group: Any, function: Any) -> None:
