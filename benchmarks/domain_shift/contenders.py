@@ -11,7 +11,8 @@ from typing import final
 import numpy as np
 
 from benchmarks.domain_shift.pool import BINS, LADDER, STEPS, Trials
-from fedcalib.estimation.roots import cubic_roots, linear_root
+from fedcalib.estimation.roots import cubic_roots, linear_root, moved_share
+from fedcalib.methods.domain_shift import CHANCE
 from fedcalib.queries.shift import gaps_of
 from fedcalib.search import Interpolation
 from fedcalib.types import Floats, Ints
@@ -142,8 +143,13 @@ class AccTCurve(Tempering):
         gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in places], axis=1)
         curves = np.concatenate([(gaps[:, :1] + gaps[:, -1:]) / 2, np.diff(gaps, axis=1) / 2], axis=1)
         curves += trials.noise(1 / epsilon, len(places))
-        found = cubic_roots(np.log(np.array(places)), np.stack([gaps_of(curve) for curve in curves]))
-        return np.clip(np.exp(found), self.low, self.high)
+        read = np.stack([gaps_of(curve) for curve in curves])
+        found = np.clip(cubic_roots(np.log(np.array(places)), read), log(self.low), log(self.high))
+        noise = len(places) * trials.sources * 2 / epsilon**2
+        errors = np.sqrt(noise + CHANCE * (read[:, -1] - read[:, 0]))
+        at_one = read[:, places.index(1.0)]
+        shares = [moved_share(*one) for one in zip(at_one.tolist(), errors.tolist(), found.tolist(), strict=True)]
+        return np.exp(np.array(shares) * found)
 
 
 @final

@@ -204,7 +204,7 @@ def test_several_classes_have_no_auc(shell: Shell, home: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "asked"),
     [
-        (["secagg"], 14),  # a temperature, two chains side by side, offsets
+        (["secagg"], 6),  # a temperature, two chains side by side, offsets
         (["user", "--epsilon", "8", "--delta", "1e-5"], 2),  # votes, shifts by class
         (["user", "--epsilon", "1", "--delta", "1e-5"], 1),  # too little for shifts
         (["distributed", "--epsilon", "8"], 2),

@@ -28,7 +28,7 @@ from fedcalib.search import GoldenSection, Interpolation, MinimumSearch, OnMagni
 from fedcalib.types import Floats
 from fedcalib.wire import ADDED
 
-_CHANCE: Final = 0.15  # variance of right answers over the range of confidence between the ends of the bracket
+CHANCE: Final = 0.15  # variance of right answers over the range of confidence between the ends of the bracket
 
 
 @final
@@ -71,7 +71,7 @@ class AccT(Method[Temperature]):
             answer = yield ConfidenceGaps(temperatures)
             gaps, noise = gaps_of(answer["curve"]), float(answer.variance("curve").sum())
             # chance moves a sum of gaps by the variance of right answers, less than their range in temperature
-            error = sqrt(noise + _CHANCE * float(gaps[-1] - gaps[0])) if noise > 0 else 0.0
+            error = sqrt(noise + CHANCE * float(gaps[-1] - gaps[0])) if noise > 0 else 0.0
             known.extend((float(gap), error) for t, gap in zip(temperatures, gaps, strict=True) if t == 1.0)
             return gaps
 
