@@ -257,7 +257,7 @@ def _name_variables(command: Any, prefix: str) -> None:
     """Name environment variables after flags, and not after parameters; one sentence of the documentation lists all."""
     for parameter in command.params:
         parameter.show_envvar = False
-        if (parameter.name or "").endswith("_"):
+        if not parameter.envvar and (parameter.name or "").endswith("_"):
             parameter.envvar = f"{prefix}_{parameter.name.rstrip('_').upper()}"
     for name, inner in getattr(command, "commands", {}).items():
         _name_variables(inner, f"{prefix}_{name.upper().replace('-', '_')}")
