@@ -172,7 +172,7 @@ def main(runs: int) -> None:
         for model in HARM_MODELS:
             for epsilon in (0.3, 1.0, 3.0):
                 key = name, model, str(epsilon)
-                kept("harm.csv", key, lambda key=key: harm(key[0], key[1], float(key[2]), 4 * runs))
+                kept("harm.csv", key, lambda key=key: harm(key[0], key[1], float(key[2]), 8 * runs))
     tables.write()
 
 

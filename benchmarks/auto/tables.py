@@ -95,10 +95,20 @@ Written from the CSV files by `python -m benchmarks.auto.run RUNS`, which goes o
 asks for 30 splits and 200 runs; the numbers of runs below are what there was time for, so differences of a percent
 on small sets are chance.
 
-**What was chosen on what.** Constants of two classes were chosen on the synthetic families in `data.py` alone
-(calibrated, over-confident, shifted, lopsided, ten values, scores of 0 and 1, waved). Those of ten classes were
-chosen on resnet20, resnet44 and lenet5, on other splits. All other rows come from data on which nothing was
-chosen.
+**What was chosen on what.** Constants of two classes were chosen on the synthetic families in `data.py`
+(calibrated, over-confident, shifted, lopsided, ten values, scores of 0 and 1, waved), those of ten classes on
+resnet20, resnet44 and lenet5, on other splits. Three choices were made after a look at sets that are reported
+here: the guard is off with two classes because of the naive Bayes rows, and how noisy cells are weighed and
+clients' temperatures are held to the rule was changed after a first run of the calibrated adult-trees and
+heart-logistic. No constant was fitted to them.
+
+**What is missed.** Ten classes: wideresnet164 is 1.7% above the best central log loss (wanted: 1%), 9% above the
+best classwise ECE and 17% above the best ECE, since sms may change the top class and `Auto` does not; resnet20,
+resnet56 and lenet5 miss 3% of ECE. Two classes: exact sums miss 0.2% on census-bayes and on the heart sets;
+census-logistic misses 1% under local reports at epsilon 5 and under user-level privacy; naive Bayes misses it
+where noise hides whole clients, whose residuals say little about scores next to 0 and 1; the heart sets are left
+alone under large noise. No harm: one run of 3,456 was more than 10% worse, and with wideresnet164 at epsilon 3 a
+fifth of the runs changed something, though to the better on average: the likelihood of shifts is not exact there.
 
 ## Ten classes, exact sums: Auto over the best central method
 
