@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from benchmarks.evaluation.simulation import KINDS, studies, summary
@@ -169,7 +171,11 @@ def test_skewed_scores_have_a_log_loss_and_a_slope_under_noise() -> None:
 def test_a_threshold_is_found_by_sensitivity_and_by_net_benefit() -> None:
     score, labels = drawn("ordinary", 20_000)
     found = measured(score, labels, fc.SecAgg())
+    tracemalloc.start()
     at = found.threshold_for(sensitivity=0.9)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1 << 24  # it took five gibibytes when every edge of 8,192 cells was a threshold of its own
     assert fc.metrics.confusion(score, labels, at).recall == pytest.approx(0.9, abs=0.01)
     assert 0 < found.threshold_for(net_benefit=True) < 0.5
     with pytest.raises(InputError, match="both or neither"):

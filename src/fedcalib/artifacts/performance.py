@@ -348,8 +348,9 @@ class BinaryPerformance(Performance):
         if sensitivity is not None:
             if not 0 < sensitivity <= 1:
                 raise InputError(f"Expected a sensitivity above 0 and at most 1, found {sensitivity}.")
-            curve = self.roc(self.table.edges[::-1])
-            return float(curve.threshold[int(np.argmax(curve.y.value >= sensitivity - 1e-12))])
+            from_above = np.cumsum(self.table.counts[POSITIVE][::-1])
+            reached = np.maximum.accumulate(np.append(0.0, from_above)) / max(float(from_above[-1]), 1e-300)
+            return float(self.table.edges[::-1][int(np.argmax(reached >= sensitivity - 1e-12))])
         found = self.decision_curve()
         better = found.net_benefit.value > np.maximum(found.treat_all.value, 0.0)
         return float(found.threshold[int(np.argmax(better))]) if better.any() else float("nan")
