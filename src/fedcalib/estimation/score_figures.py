@@ -46,6 +46,8 @@ _OUTSIDE: Final = (
     "not measurable with this table: many scores lie beyond odds of 1 to {odds}, where it has one cell; state a larger "
     "public number of records for a wider one"
 )
+_MOST_DOUBT: Final = 3.0  # that counts in how many records are needed
+_REGRESSION: Final = 4.0  # times as many records as counts need, about
 UNKNOWN: Final = Measured(float("nan"), 0.0, 1.0)
 
 
@@ -218,12 +220,14 @@ class BinaryFigures:
         known = isfinite(found.value) and isfinite(width)
         if known and name in _BEYOND and (self.totals is None or name != table.NLL.name) and self.sheet.open_ends.any():
             return _OUTSIDE.format(odds=f"{np.exp(float(np.abs(self.sheet.odds).max())):,.0f}")
-        width *= self._doubt(name) if known else 1.0
-        if known and width <= half:
+        doubt = self._doubt(name) if known else 1.0
+        if known and width * doubt <= half:
             return ""
         if self.sheet.table.exact:
             return "" if known else _undefined(self.sheet)
-        return self._needs(max(width / half, 1.2) if known else self._short())
+        if known:
+            return self._needs(max(min(doubt, _MOST_DOUBT) * width / half, 1.2))
+        return self._needs(self._short() * (_REGRESSION if name in _OF_LINE | _OF_CURVE else 1.0))
 
     def _doubt(self, name: str) -> float:
         """By how much the interval may be too narrow because noise makes what it rests on look large."""

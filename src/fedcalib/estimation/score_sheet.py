@@ -238,7 +238,7 @@ class ScoreSheet:
         Whether a figure is stated must not hang on noise that makes a total look large.
         """
         totals = np.append(self.table.totals, self.records)
-        return np.array([_doubt(ratio) for ratio in self.table.total_deviations / np.maximum(totals, _TINY)])
+        return np.array([_doubt(ratio) for ratio in self.table.total_deviations / np.maximum(totals, 1e-9)])
 
     def stands_out(self, weights: Floats) -> bool:
         """Whether a weighted sum of the counts, (2, cells), stands out from its noise."""

@@ -92,8 +92,12 @@ class Family(ABC):
 
 
 def bounded_logits(records: Records) -> Floats:
-    """A client's logits in double precision, clipped to the range of exponentials; two classes are one score."""
-    return np.clip(one_score(np.asarray(records.logits, dtype=np.float64)), -1e6, 1e6)
+    """A client's logits in double precision, clipped to the range of exponentials; two classes are one score.
+
+    What is no number counts as 0, so that one record cannot spoil a matrix product of all.
+    """
+    clipped = np.clip(one_score(np.asarray(records.logits, dtype=np.float64)), -1e6, 1e6)
+    return np.nan_to_num(clipped, copy=False)
 
 
 def log_loss(logits: Floats, labels: Ints) -> tuple[float, Floats]:

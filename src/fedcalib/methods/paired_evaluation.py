@@ -138,7 +138,7 @@ class PairedMetrics(Method[PairedPerformance]):
             totals = [_totals(answer.part(join, index), sheet) for index in (1, 2)]
         else:
             sheet = yield from resolution.sheet()
-        return self._result(rescored(sheet, calibrator(sheet.score)), totals)
+        return self._result(rescored(sheet, calibrator), totals)
 
     def _joint(self, schema: Schema) -> Flow[PairedPerformance]:
         resolution, exact = Resolution.of(self.measure, schema), self.measure.epsilon is None

@@ -351,7 +351,7 @@ class StretchedLogOdds(Axis):
     --------
     >>> from fedcalib.metrics.binning import StretchedLogOdds
     >>> StretchedLogOdds(16.0, 3.0).odds(8).round(1)
-    array([-11.7,  -5.9,  -2.9,  -0.9,   0.9,   2.9,   5.9,  11.7])
+    array([-11.8,  -6.3,  -3. ,  -0.9,   0.9,   3. ,   6.3,  11.8])
     """
 
     reach: float = 16.0

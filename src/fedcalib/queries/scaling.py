@@ -12,7 +12,7 @@ import numpy as np
 from fedcalib.errors import InputError
 from fedcalib.families import Derivatives, Family, bounded_logits
 from fedcalib.federation import Federation
-from fedcalib.numeric import ExactSum, Grid
+from fedcalib.numeric import ExactSum, Grid, finite
 from fedcalib.query import Block, Bound, ClientQuery, RecordQuery, Rows
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
@@ -100,7 +100,7 @@ class ScalingGradient(RecordQuery):
             curvature = curvature + self._curvature(here)
         total = np.zeros(self.size, dtype=np.int64)
         total[kept] = exact.value()
-        total[size:-1] = np.trunc(curvature * scale[size:-1]).astype(np.int64)
+        total[size:-1] = np.trunc(finite(curvature) * scale[size:-1]).astype(np.int64)
         return total
 
     @staticmethod

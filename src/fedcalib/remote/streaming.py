@@ -6,7 +6,7 @@ run is proposed: before anything is read, and before anybody has paid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast, final
 
@@ -127,8 +127,13 @@ class OverBatches(Query):
     def total(self, federation: Federation, randomness: Randomness, scale: Floats | None = None) -> Array:
         """The sum over all batches; integers are summed exactly, as for records in memory."""
         parts = (self.query.total(Federation.of([batch]), randomness, scale) for batch in self.site.batches())
-        if scale is None:
-            return sum(parts, np.zeros(self.size))
+        return sum(parts, np.zeros(self.size)) if scale is None else self._exact(parts)
+
+    def rounded(self, federation: Federation, randomness: Randomness, scale: Floats) -> Array:
+        """As `total`; what is cut to the grid as a whole is cut once per batch."""
+        return self._exact(self.query.rounded(Federation.of([one]), randomness, scale) for one in self.site.batches())
+
+    def _exact(self, parts: Iterable[Array]) -> Array:
         total = ExactSum(self.size)
         for part in parts:
             total.add(_whole(part), MAX_STEPS)

@@ -25,7 +25,7 @@ from fedcalib.methods.domain_shift import AccT
 from fedcalib.methods.platt import PlattScaling
 from fedcalib.metrics.intervals import UNKNOWN, Measured
 from fedcalib.metrics.reliability import Reliability
-from fedcalib.metrics.table import ACCURACY, ECE, Metric, shown_in
+from fedcalib.metrics.table import ACCURACY, AUC, ECE, Metric, shown_in
 from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
@@ -518,9 +518,8 @@ def _row(window: Window, served: bool) -> tuple[str, ...]:
 
 def _signal(name: str) -> str:
     """A signal in plain words."""
-    return {"gap": "the mean gap of prediction and outcome", "confidence": "the mean prediction", "auc": "AUC"}.get(
-        name, name
-    )
+    words = {"gap": "the mean gap of prediction and outcome", "confidence": "the mean prediction", AUC.name: AUC.title}
+    return words.get(name, name)
 
 
 def _alarms(window: Window) -> str:

@@ -51,7 +51,7 @@ from fedcalib.workflows.documents import Measurement
 _FEW: Final = 60  # cells
 _THRESHOLDS: Final = tuple(round(place / 100, 2) for place in range(1, 100))
 # what a page shows first
-_MAIN: Final = (
+MAIN: Final = (
     AUC, ECE, CALIBRATION_IN_THE_LARGE, SLOPE, OBSERVED_EXPECTED, BRIER, NLL,
     SENSITIVITY, SPECIFICITY, PPV, NPV, NET_BENEFIT,
 )  # fmt: skip
@@ -76,7 +76,7 @@ def metric_rows(
     reasons = [documents.unmeasurable(report) for report in (before, after)]
     names = dict.fromkeys(name for side in sides for name in side)
     known = {metric.name: metric for metric in METRICS}
-    first = [metric.name for metric in _MAIN if metric.name in names]
+    first = [metric.name for metric in MAIN if metric.name in names]
     return tuple(
         MetricRow(
             known[name].title,
