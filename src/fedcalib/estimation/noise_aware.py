@@ -7,10 +7,7 @@
   signs that neighbouring terms agree on: a signed sum whose signs are independent of the term itself has no bias and is
   never above the absolute sum.
 - `absolute_sum_range` and `sign_weights` are what the interval of a difference of two such sums is built on.
-- `debiased_absolute` removes the bias of single absolute values, `ShapedSum` that of many at once, and
-  `noisy_gap_error` is the calibration error built
-  on both.
-- `noisy_proportion`, `noisy_mean` and `noisy_auc` are the other metrics.
+- `debiased_absolute` removes the bias of single absolute values, and `ShapedSum` that of many at once.
 - `fit_noisy_counts` is logistic regression on noisy counts, with a normal prior.
 """
 
@@ -18,14 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any, Final, final
 
 import numpy as np
 
 from fedcalib.metrics.calibration_line import fit_counts
-from fedcalib.metrics.intervals import Interval, check_level, critical, normal_quantile
-from fedcalib.metrics.ranking import auc_bucket_bound, auc_of_counts, auc_variance
+from fedcalib.metrics.intervals import Interval, check_level, critical
 from fedcalib.numeric import bisected, bisected_each, sigmoid
 from fedcalib.types import Floats
 
@@ -284,59 +279,6 @@ def _largest_sum(total: float, low: Floats, high: Floats, distribution: _FoldedN
 def _least(holds: Callable[[float], bool], largest: float) -> float:
     """Least number in [0, largest] from which on a monotone condition holds."""
     return 0.0 if holds(0.0) else bisected(holds, 0.0, largest, _HALVINGS)[1]
-
-
-def noisy_gap_error(
-    gap: Floats, noise: Any, sampling: Any, records: float, level: float = 0.95
-) -> tuple[float, Interval]:
-    """Mean absolute gap with its confidence interval, from gaps with known noise and sampling variances.
-
-    The estimate is corrected for the bias that privacy noise adds to each absolute gap, and not for the one that
-    sampling adds: without noise it is the plug-in error exactly. The interval is one for the true error, which near
-    zero is smaller than the plug-in value.
-    """
-    flat = gap.reshape(-1).astype(np.float64)
-    noise = np.broadcast_to(noise, gap.shape).reshape(-1)
-    debiased = debiased_absolute(flat, noise)
-    within = np.maximum(np.broadcast_to(sampling, gap.shape).reshape(-1), 0.0)
-    bounds = absolute_sum_interval(flat, np.diag(noise + within), level)
-    value = float(debiased.sum()) / records
-    return value, Interval(min(bounds.low / records, value), max(bounds.high / records, value), level)
-
-
-def noisy_proportion(hits: float, misses: float, noise: float, level: float = 0.95) -> tuple[float, Interval]:
-    """Proportion of hits with its confidence interval, from two counts with noise of the same variance on each."""
-    z = normal_quantile(level)
-    total = hits + misses
-    proportion = min(max(hits / total, 0.0), 1.0)
-    variance = proportion * (1 - proportion) / total + noise * (proportion**2 + (1 - proportion) ** 2) / total**2
-    centre = (proportion + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * sqrt(variance + z * z / (4 * total**2)) / (1 + z * z / total)
-    low, high = max(min(centre - half, proportion), 0.0), min(max(centre + half, proportion), 1.0)
-    return proportion, Interval(low, high, level)
-
-
-def noisy_mean(  # noqa: PLR0917
-    total: float, squares: float, records: float, noise: float, records_noise: float, level: float = 0.95
-) -> tuple[float, Interval]:
-    """Mean with its confidence interval, from a noisy sum, a noisy sum of squares and a noisy count of records."""
-    mean = float(total / records)
-    sampling = max(squares / records - mean**2, 0.0) / records
-    variance = sampling + (noise + mean**2 * records_noise) / records**2
-    half = normal_quantile(level) * sqrt(variance)
-    return mean, Interval(mean - half, mean + half, level)
-
-
-def noisy_auc(positive: Floats, negative: Floats, noise: float, level: float = 0.95) -> tuple[float, Interval]:
-    """AUC of noisy counts at increasing scores; its interval covers sampling, noise and bucketing together."""
-    area = auc_of_counts(positive, negative)
-    P, N = float(positive.sum()), float(negative.sum())
-    below = (np.cumsum(negative) - negative / 2) / N
-    above = 1 - (np.cumsum(positive) - positive / 2) / P
-    privacy = noise * float(np.square(below - area).sum() / P**2 + np.square(above - area).sum() / N**2)
-    half = normal_quantile(level) * sqrt(auc_variance(positive, negative) + privacy)
-    half += auc_bucket_bound(np.maximum(positive, 0), np.maximum(negative, 0))
-    return area, Interval(max(area - half, 0.0), min(area + half, 1.0), level)
 
 
 def fit_noisy_counts(

@@ -348,7 +348,7 @@ def _log_determinant(matrix: Floats) -> float:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Scores(Likelihood):
+class ClientSums(Likelihood):
     """Sums of clients' scores by cell: their mean is slope x change of the log-odds, with a known variance."""
 
     odds: Floats  # (cells,)

@@ -11,7 +11,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator, Identity, chained
 from fedcalib.artifacts.scaling import OddsCurve, Temperature
 from fedcalib.errors import InputError
-from fedcalib.estimation.odds_curves import LAPLACE_Z, NORMAL_Z, Counts, Likelihood, Scores
+from fedcalib.estimation.odds_curves import LAPLACE_Z, NORMAL_Z, ClientSums, Counts, Likelihood
 from fedcalib.flows.tables import two_classes
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.temperature import BoundedTemperature
@@ -116,7 +116,7 @@ def counts_of(query: ScoreCells, answer: Answer, clear: float) -> Counts:
     return Counts.of(query.axis.odds(query.cells), answer["cells"], answer.variance("cells").mean(axis=0), clear)
 
 
-def scores_of(query: ScoreResiduals, answer: Answer, clients: int) -> Scores:
+def scores_of(query: ScoreResiduals, answer: Answer, clients: int) -> ClientSums:
     """What clients' scores say: a cell's slope is shrunk where noise explains it, and chance varies with its share."""
     score, slope = (np.clip(np.nan_to_num(answer[name]), -_MAX_SUM, _MAX_SUM) for name in ("score", "slope"))
     slope, noise = np.maximum(slope, 0.0), answer.variance("slope")
@@ -126,7 +126,7 @@ def scores_of(query: ScoreResiduals, answer: Answer, clients: int) -> Scores:
     variance = answer.variance("score") + clients / query.reach**2 * share
     variance = np.maximum(variance, _MIN_RELATIVE_VARIANCE * (slope**2 + 1.0))
     odds = query.axis.odds(query.cells)
-    return Scores(odds, score, slope, variance, (float(odds[0]), float(odds[-1])))
+    return ClientSums(odds, score, slope, variance, (float(odds[0]), float(odds[-1])))
 
 
 def _curve(said: Likelihood) -> Calibrator:

@@ -6,7 +6,7 @@ Numbers are aligned within a column, never shown as `nan`, and private counts ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -14,7 +14,6 @@ from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import Direction
 from fedcalib.report.values import (
     Count,
-    Diagram,
     MetricRow,
     Number,
     PageTable,
@@ -22,7 +21,6 @@ from fedcalib.report.values import (
     Said,
     SiteRow,
     known,
-    numbers,
     parts,
 )
 
@@ -169,22 +167,6 @@ def site_rows(rows: Sequence[SiteRow]) -> tuple[PageRow, ...]:
     """Rows of the table of sites; those with too few records have no numbers at all."""
     decimals = decimals_for(value for row in rows for value in (row.before, row.after))
     return tuple(_site_row(row, decimals) for row in rows)
-
-
-def bin_rows(diagram: Diagram) -> Iterator[tuple[str, ...]]:
-    """Rows of a reliability table: bin, confidence, observed, interval and count."""
-    bins = len(diagram.edges) - 1
-    edges = numbers(diagram.edges, bins + 1)
-    columns = [numbers(part, bins) for part in (diagram.confidence, diagram.observed, diagram.low, diagram.high)]
-    counts = numbers(diagram.count, bins)
-    for index, (confidence, observed, low, high) in enumerate(zip(*columns, strict=True)):
-        yield (
-            f"{edges[index]:.3f} to {edges[index + 1]:.3f}",
-            number(confidence, 3),
-            number(observed, 3),
-            interval(Measured(observed, low, high), 3) or MISSING,
-            PRIVATE if diagram.count is None else number(counts[index], 0),
-        )
 
 
 def verdict_on(before: Measured | None, after: Measured | None, change: Measured | None, better: Direction) -> Verdict:

@@ -52,7 +52,7 @@ from fedcalib.workflows.budget import (
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.evaluation import site_rows
 from fedcalib.workflows.evidence import made, sheet_of, write_bundle
-from fedcalib.workflows.facts import UNKNOWN, About, Evidence, call, meaning, stated
+from fedcalib.workflows.facts import UNKNOWN, About, Trail, call, meaning, stated
 from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -120,7 +120,7 @@ class CalibrationResult(WorkflowResult):
     min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
     provenance: Mapping[str, object] = field(default_factory=dict)
     change: Mapping[str, Measured] = field(default_factory=dict)  # after less before, with paired intervals
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: Trail = field(default_factory=Trail)
     call: str = ""  # the command or call that made it
 
     @classmethod

@@ -24,7 +24,7 @@ from fedcalib.report.values import MetricRow
 from fedcalib.workflows import documents, reports, site_spread, verdicts
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.evidence import made, sheet_of, write_bundle
-from fedcalib.workflows.facts import UNKNOWN, About, Evidence, meaning, stated
+from fedcalib.workflows.facts import UNKNOWN, About, Trail, meaning, stated
 from fedcalib.workflows.groups import GroupResult
 from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.site_spread import Spread
@@ -66,7 +66,7 @@ class EvaluationResult(WorkflowResult):
     min_count: int | None = None  # the smallest count that tables and figures show, apart from 0; None under noise
     groups: tuple[GroupResult, ...] = ()  # one per grouping column
     rival: PairedPerformance | None = None  # the model and its rival on the same records, where one was named
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: Trail = field(default_factory=Trail)
     provenance: Mapping[str, object] = field(default_factory=dict)
     call: str = ""  # the command or call that made it
 

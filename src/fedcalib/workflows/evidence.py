@@ -21,7 +21,7 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.errors import InputError
 from fedcalib.report.page import Page
 from fedcalib.report.sheet import Sheet, sheet
-from fedcalib.workflows.facts import About, Evidence, today, versions
+from fedcalib.workflows.facts import About, Trail, today, versions
 
 MANIFEST: Final = "manifest.json"
 _FORMAT: Final = "fedcalib evidence 1"
@@ -31,7 +31,7 @@ _MOST_FILES: Final = 100
 _FEW: Final = 3  # digests of phases that a report lists one by one; a bundle lists all
 
 
-def made(provenance: Mapping[str, object], evidence: Evidence) -> dict[str, object]:
+def made(provenance: Mapping[str, object], evidence: Trail) -> dict[str, object]:
     """How a result was made: settings, versions, and keyed digests of inputs and messages."""
     digests = {f"digest of {name}": text for name, text in evidence.inputs.items()}
     if len(evidence.transcripts) > _FEW:
@@ -50,7 +50,7 @@ def sheet_of(page: Page, about: About) -> Sheet:
 
 
 def write_bundle(
-    path: Path | str, contents: Mapping[str, bytes], items: Sheet, spent: Spending, evidence: Evidence
+    path: Path | str, contents: Mapping[str, bytes], items: Sheet, spent: Spending, evidence: Trail
 ) -> Path:
     """Write a bundle, at once or not at all.
 

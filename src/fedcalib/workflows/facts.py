@@ -61,7 +61,7 @@ UNKNOWN: Final = About()
 
 @final
 @dataclass(frozen=True)
-class Evidence:
+class Trail:
     """What ties a result to its inputs, to the messages of the run and to the ledger.
 
     Digests are keyed with the secret of the state directory (HMAC-SHA-256). Whoever has that directory can compute them

@@ -54,7 +54,7 @@ from fedcalib.workflows.drift import (
 )
 from fedcalib.workflows.evidence import made, sheet_of, write_bundle
 from fedcalib.workflows.facts import UNKNOWN as UNNAMED
-from fedcalib.workflows.facts import About, Evidence, call, meaning, stated
+from fedcalib.workflows.facts import About, Trail, call, meaning, stated
 from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
 
@@ -165,7 +165,7 @@ class MonitorResult(WorkflowResult):
     replayed: bool
     provenance: Mapping[str, object] = field(default_factory=dict)
     min_effect: float = MIN_EFFECT
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: Trail = field(default_factory=Trail)
     call: str = ""  # the command or call that made it
 
     @property

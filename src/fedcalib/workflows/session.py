@@ -38,7 +38,7 @@ from fedcalib.randomness import SIMULATED, Randomness, Secure, Simulated
 from fedcalib.records import Schema
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows.budget import as_simulation, with_repeats
-from fedcalib.workflows.facts import Evidence, keyed
+from fedcalib.workflows.facts import Trail, keyed
 
 if TYPE_CHECKING:
     from fedcalib.accounting.ledger import Ledger
@@ -519,11 +519,11 @@ class Conductor:
         self.transcripts[phase.name] = keyed(self.state.secret, result.transcript.lines)
         return result
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Trail:
         """Digests of the inputs and of the messages, and the ledger's account after the run."""
         named = {", ".join(path.name for path in one.files) or "the records": self._digest(one) for one in self.inputs}
         known = {name: digest for name, digest in named.items() if digest}
-        return Evidence(known, dict(self.transcripts), self._account())
+        return Trail(known, dict(self.transcripts), self._account())
 
     def _digest(self, data: Data) -> str:
         """The keyed digest of inputs; empty where a file is gone by now: what was released must not be lost for it."""
