@@ -13,6 +13,8 @@ TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
 COMMA := ,
 EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,databases,metrics,docs,plot,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
+# where it is set, every process that a test starts would compile all that it imports
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock browser gallery reproduce e2e e2e-all e2e-flower databases many-jobs nvflare vantage6 fuzz soak clean
 .DEFAULT_GOAL := test
