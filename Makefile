@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # torch is optional: tests that need it are skipped where it is absent. TORCH= leaves it out, TORCH=torch takes any build.
 TORCH ?= $(if $(filter 3.11,$(VERSION)),torch==2.13.0)
 COMMA := ,
-EXTRAS := sklearn,flower,onnx,fast,demo,audit,excel,databases,metrics,docs,plot,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
+EXTRAS := sklearn,flower,onnx,mlflow,fast,demo,audit,excel,databases,metrics,docs,plot,dev$(if $(TORCH),$(COMMA)torch$(COMMA)peers)
 export OMP_NUM_THREADS ?= 1
 # where it is set, every process that a test starts would compile all that it imports
 unexport PYTHONDONTWRITEBYTECODE
