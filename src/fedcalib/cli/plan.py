@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -30,6 +30,7 @@ def plan(
         Path | None, Option(help="Write the error curve here: .svg for a picture, .html for a page.")
     ] = None,
     out: Annotated[Path | None, Option(help="Directory for the plan and the error curve.")] = None,
+    bundle: options.Bundle = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
     debug: options.Debug = False,
@@ -46,5 +47,6 @@ def plan(
         scores=ScoreModel(positive_rate, auc, confidence),
     )
     drawn = {} if plot is None else {"plot": str(found.plot(plot))}
-    written = {} if out is None else {"files": found.save(out)}
+    written: dict[str, Any] = {} if out is None else {"files": found.save(out)}
+    written |= {} if bundle is None else {"bundle": str(found.bundle(bundle))}
     Voice(format_ is options.Format.JSON).result({**found.to_json(), **drawn, **written}, found.tables())

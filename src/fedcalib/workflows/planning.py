@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
@@ -12,11 +12,10 @@ from fedcalib.planning import Forecast, Study
 from fedcalib.planning.simulation import ScoreModel
 from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import trade_off
-from fedcalib.report.notebook import in_notebook
 from fedcalib.report.page import Page, Section, render
 from fedcalib.report.values import PageTable, PlotLine, Said
 from fedcalib.workflows import documents
-from fedcalib.workflows.facts import call, today, versions
+from fedcalib.workflows.facts import UNKNOWN, About, Trail, call, stated, versions
 from fedcalib.workflows.result import WorkflowResult
 
 NAMES: Final = ("result.json", "report.html", "plan.svg")
@@ -93,6 +92,8 @@ class StudyPlan(WorkflowResult):
     study: Study
     forecast: Forecast
     target_error: float | None = None
+    evidence: Trail = field(default_factory=Trail)  # empty: a plan reads no records
+    call: str = field(default_factory=lambda: call("plan(...) in Python"))  # the command or call that made it
 
     @property
     def enough(self) -> bool:
@@ -181,10 +182,7 @@ class StudyPlan(WorkflowResult):
             return self.picture()
         return self.report(path) if Path(path).suffix.lower() in (".html", ".htm") else self.picture().save(path)
 
-    def _repr_html_(self) -> str:
-        return in_notebook(self.contents())
-
-    def contents(self) -> Page:
+    def contents(self, about: About = UNKNOWN) -> Page:
         """The contents of the report."""
         study = self.study.scores
         rows = tuple((cells[0], tuple(map(Said, cells[1:]))) for cells in map(_cells, self.around))
@@ -199,25 +197,25 @@ class StudyPlan(WorkflowResult):
             asked=f"How precisely can {self.study.metric} be measured under '{self.study.privacy}'?",
             summary=(self.verdict,),
             next_steps=(step,),
-            facts={
-                "Date of this report": today(),
-                "fedcalib": versions()["fedcalib"],
-                "Command": call("plan(...) in Python"),
-            },
+            facts=_stated(about, self.call),
+            privacy=(_STATEMENT,),
             sections=(Section("Error by number of clients", (self.picture(),), (table,)),),
             warnings=("The study was simulated with scores of the stated shape; real scores may differ.",),
             provenance={**versions(), "scores": repr(study), "target error": self.target_error},
             data=documents.text(self.to_json()),
         )
 
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the plan, its page and its picture into a folder; say where each file is."""
-        contents = (documents.text(self.to_json()), render(self.contents()), self.picture().standalone())
-        return documents.write_all(folder, {name: one.encode() for name, one in zip(NAMES, contents, strict=True)})
+    def files(self, about: About = UNKNOWN) -> dict[str, bytes]:
+        """The plan, its page and its picture."""
+        page = self.contents(about)
+        contents = (page.data, render(page), self.picture().standalone())
+        return {name: one.encode() for name, one in zip(NAMES, contents, strict=True)}
 
-    def report(self, path: Path | str) -> Path:
-        """Write the plan as one HTML page."""
-        return documents.write_file(path, render(self.contents()).encode())
+
+def _stated(about: About, run: str) -> dict[str, str]:
+    """The facts of the page; a plan has no data and no intervals, and names a classifier only if there is one."""
+    left_out = {"Data period", "Intervals"} | (set() if about.classifier else {"Classifier"})
+    return {name: text for name, text in stated(about, run).items() if name not in left_out}
 
 
 def _cells(found: Forecast) -> tuple[str, ...]:
