@@ -189,7 +189,7 @@ def test_every_command_with_a_report_has_a_bundle(shell: Shell, scores: Path, ho
         "simulated": (*methods, "--repeats", 1),
         "spent": (*methods, *paid),
         "watched": ("monitor", scores, "--by", "week"),
-        "planned": ("plan", "--metric", "accuracy", "--clients", 500, "--epsilon", 1),
+        "planned": ("plan", "--metric", "accuracy", "--records", 500, "--epsilon", 1),
     }
     for name, words in commands.items():
         said = shell(*words, "--bundle", f"{name}.zip", "--format", "json")

@@ -1,4 +1,4 @@
-"""`fedcalib plan`: how many clients, how much privacy and how fine a table a study needs, before anybody is asked."""
+"""`fedcalib plan`: how many records, how much privacy and how fine a table a study needs, before anybody is asked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def plan(
     *,
     metric: Annotated[str, Option(help=f"One of {', '.join(metric.name for metric in shown_in('planning'))}.")],
     target_error: Annotated[float | None, Option(help="Root mean square error to reach, such as 0.01.")] = None,
-    clients: Annotated[int | None, Option(help="How many clients take part, one record each.")] = None,
+    records: Annotated[int | None, Option(help="How many records the sites have together.")] = None,
     epsilon: Annotated[float | None, Option(help="Total budget.")] = None,
     privacy: Annotated[str, Option(help="secagg, distributed or local.")] = "distributed",
     positive_rate: Annotated[float, Option(help="Share of positives that you expect.")] = 0.3,
@@ -35,13 +35,13 @@ def plan(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Solve for whichever of clients, epsilon and error is left out, by simulating the study."""
+    """Solve for whichever of records, epsilon and error is left out, by simulating the study."""
     if out is not None:
         documents.check_folder(out, NAMES)
     found = planned(
         metric,
         target_error=target_error,
-        clients=clients,
+        records=records,
         epsilon=epsilon,
         privacy=privacy,
         scores=ScoreModel(positive_rate, auc, confidence),
