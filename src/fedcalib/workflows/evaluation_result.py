@@ -17,7 +17,7 @@ from fedcalib.report.canvas import Figures
 from fedcalib.report.explorer import Explorer
 from fedcalib.report.page import Page, Section
 from fedcalib.report.values import MetricRow
-from fedcalib.workflows import documents, reports, site_spread, verdicts
+from fedcalib.workflows import class_reports, documents, reports, site_spread, verdicts
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.evidence import made
 from fedcalib.workflows.facts import UNKNOWN, About, Trail, meaning, stated
@@ -84,7 +84,7 @@ class EvaluationResult(WorkflowResult):
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib evaluate --format json` prints it."""
         rival = {} if self.rival is None else {"rival": self._rival(self.rival)}
-        classes = reports.class_rows(self._lines["model"], None)
+        classes = class_reports.class_rows(self._lines["model"], None)
         return {
             "command": self.command,
             "method": "federated-metrics",
@@ -94,7 +94,7 @@ class EvaluationResult(WorkflowResult):
             "unmeasurable": documents.unmeasurable(self.metrics),
             "threshold": self.threshold,
             **rival,
-            **({"classes": classes, "confusion": reports.confusion(self._lines["model"])} if classes else {}),
+            **({"classes": classes, "confusion": class_reports.confusion(self._lines["model"])} if classes else {}),
             "groups": [one.to_json() for one in self.groups],
             "between_sites": {name: one.to_json() for name, one in self.between_sites.items()},
             "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
@@ -262,7 +262,7 @@ class EvaluationResult(WorkflowResult):
             Section(f"By {one.column}", reports.forests(one.column, one.shown, self.metrics), one.page_tables())
             for one in self.groups
         )
-        return (*reports.class_section(self._lines["model"], None), *groups, *self._by_site)
+        return (*class_reports.class_section(self._lines["model"], None), *groups, *self._by_site)
 
     @property
     def _by_site(self) -> tuple[Section, ...]:
