@@ -230,3 +230,12 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(fcntl, "flock", unable)
     with pytest.raises(TranscriptError, match=r"cannot be locked: No locks available.*local disk"):
         fc.run(METHOD, DATA, PRIVACY, transcript=tmp_path / "run.jsonl")
+
+
+def test_a_transcript_of_another_query_says_what_to_do() -> None:
+    """Another version of the package may send another query for the same command."""
+    runtime = fc.InProcess(fc.Federation.simulated(records=300))
+    first, other = (fc.run(fc.FedBin(bins=bins), runtime, fc.SecAgg()) for bins in (5, 7))
+    assert first.transcript.recall(0, first.plan.queries[0]) is not None
+    with pytest.raises(TranscriptError, match="begin anew, which spends anew"):
+        first.transcript.recall(0, other.plan.queries[0])

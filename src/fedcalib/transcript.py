@@ -136,7 +136,9 @@ class Transcript:
         for line in lines:
             if line["query"] != mark:
                 raise TranscriptError(
-                    f"Expected step {step} to send what {self.path or 'the transcript'} recorded, found another query."
+                    f"Expected step {step} to send what {self.path or 'the transcript'} recorded, found another query: "
+                    "another version may have written it. Go on with that version, or name another state or transcript "
+                    "to begin anew, which spends anew."
                 )
             if line["state"] == "answered":
                 return self._answer(line, query)

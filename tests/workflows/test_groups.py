@@ -150,7 +150,7 @@ def test_groups_from_the_shell(shell: Shell, home: Any) -> None:  # noqa: F811
     assert [one["column"] for one in said.json["groups"]] == ["sex", "age"]
     assert said.json["privacy"]["epsilon"] == 2.0
     page = (home / "report" / "report.html").read_text()
-    assert "By sex, with 0.333 of the budget" in page
+    assert "All figures by sex, with 0.333 of the budget" in page
     assert "Differences by age" in page
     text = shell(*words, *groups).out
     value = said.json["groups"][0]["groups"]["F"]["metrics"]["auc"]

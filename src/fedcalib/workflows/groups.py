@@ -232,8 +232,12 @@ class GroupResult:
 
     @property
     def _title(self) -> str:
+        return f"By {self._named}"
+
+    @property
+    def _named(self) -> str:
         share = "" if self.share is None else f", with {self.share:.3g} of the budget"
-        return f"By {self.column}{share}"
+        return f"{self.column}{share}"
 
     def page_tables(self) -> tuple[PageTable, ...]:
         """The same for a report."""
@@ -241,7 +245,7 @@ class GroupResult:
         groups, apart = document["groups"], document["differences"]
         columns = {name: (one["metrics"], one["unmeasurable"]) for name, one in groups.items()}
         tables = (
-            [PageTable(f"All figures by {self.column}", ("metric", *columns), _rows(columns), _CAPTION)]
+            [PageTable(f"All figures by {self._named}", ("metric", *columns), _rows(columns), _CAPTION)]
             if columns
             else []
         )
