@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from scipy.special import ndtri
 
 import fedcalib as fc
 from fedcalib.metrics.table import METRICS
@@ -28,8 +29,10 @@ class Scores:
 
     def draw(self, records: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Scores and labels."""
-        odds = rng.normal(self.mean, self.deviation, records)
-        labels = rng.random(records) < 1 / (1 + np.exp(-self.intercept - self.slope * odds))
+        return self._of(rng.normal(self.mean, self.deviation, records), rng.random(records))
+
+    def _of(self, odds: np.ndarray, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        labels = chance < 1 / (1 + np.exp(-self.intercept - self.slope * odds))
         score = 1 / (1 + np.exp(-odds))
         return (np.clip(np.floor(score * TIES) + 0.5, 0.5, TIES - 0.5) / TIES if self.tied else score), labels
 
@@ -40,8 +43,10 @@ class Scores:
 
     @cache  # noqa: B019 - a handful of populations per process
     def truth(self) -> dict[str, float]:
-        """The figures of a large population."""
-        score, labels = self.draw(POPULATION, np.random.default_rng(12345))
+        """The figures of a population that is spread evenly over the distribution, so that chance hardly moves them."""
+        number = np.arange(POPULATION)
+        odds = self.mean + self.deviation * ndtri((number + 0.5) / POPULATION)
+        score, labels = self._of(odds, (0.5 + number * (5**0.5 - 1) / 2) % 1.0)  # an even sequence: the golden ratio
         probs = np.stack([1 - score, score], axis=1)
         return {metric.name: metric.exact(probs, labels.astype(np.int64)) for metric in METRICS}
 

@@ -263,6 +263,7 @@ INSTANCES = [
     ),
     CURVATURE,
     T.Calibrated(query=T.Confidence(), before=TEMPERATURE),
+    T.ByGroup(query=T.Confidence(), group="sex", groups=("F", "M")),
     T.ScalingGradient(family=T.VectorFamily(), parameters=(0.5, 0.5, 0.0, 0.0), reach=50.0),
     T.ClassCounts(classes=2, clip=None),
     T.OwnErrors(bins=15, fewest=10),
@@ -400,5 +401,6 @@ INSTANCES = [
     T.ScoreCells(cells=4, axis=T.EvenLogOdds(reach=6.0), column="", group="sex", groups=("F", "M")),
     T.ScoreSums(bins=15, threshold=0.25, column="", group="sex", groups=("F", "M")),
     T.ListedScores(values=(0.25, 0.75)),
+    T.CutLogOdds(inner=(0.25, 0.75)),
     T.StretchedLogOdds(reach=16.0, bend=0.5),
 ]

@@ -250,3 +250,39 @@ def test_published_tables_by_class_hold_no_small_count() -> None:
         counts = [] if row.table is None else [row.table.correct, row.table.count - row.table.correct]
         assert all(((part == 0) | (part >= 11)).all() for part in counts)
     assert ((shown.confusion[~hidden] == 0) | (shown.confusion[~hidden] >= 11)).all()
+
+
+def test_figures_of_groups_equal_those_of_their_pooled_records() -> None:
+    data = records(3000)
+    sex = np.random.default_rng(5).choice(["F", "M", "none"], 3000, p=[0.5, 0.4, 0.1])
+    whole = fc.Records.of_logits(data.logits, data.labels, sex=sex)
+    method = fc.methods.GroupedMetrics("sex", ("F", "M"))
+    federation = fc.Federation.of([whole.take(slice(k, None, 5)) for k in range(5)])
+    found = fc.run(method, fc.InProcess(federation), fc.SecAgg(bits=40)).artifact
+    for name, one in found.groups.items():
+        alone = measured(data.take(np.flatnonzero(sex == name)), fc.SecAgg(bits=40))
+        assert one.records == alone.records
+        assert np.array_equal(one.confusion, alone.confusion)
+        for metric, figure in alone.measures().items():
+            other = one.measures()[metric]
+            assert (other.value, other.low, other.high) == pytest.approx(
+                (figure.value, figure.low, figure.high), abs=1e-8
+            )
+
+
+def test_groups_of_classes_share_one_budget_and_cover() -> None:
+    data = records(6000)
+    sex = np.random.default_rng(5).choice(["F", "M"], 6000)
+    whole = fc.Records.of_logits(data.logits, data.labels, sex=sex)
+    federation = fc.Federation.of([whole.take(slice(k, None, 5)) for k in range(5)])
+    hits = total = 0
+    for seed in range(4):
+        method = fc.methods.GroupedMetrics("sex", ("F", "M"))
+        run = fc.run(method, fc.InProcess(federation), fc.DistributedDP(1.0), randomness=fc.Simulated(seed))
+        assert run.privacy.epsilon == pytest.approx(1.0)
+        for name, one in run.artifact.groups.items():
+            own = data.take(np.flatnonzero(sex == name))
+            exact = {metric.name: metric.exact(own.probs, own.labels) for metric in METRICS if metric.classes != "two"}
+            for metric, figure in one.measures().items():
+                hits, total = hits + (figure.low <= exact[metric] <= figure.high), total + 1
+    assert total > 50 and hits >= 0.93 * total

@@ -92,8 +92,8 @@ def one_site(table: pd.DataFrame) -> fc.Federation:
 
 
 def test_figures_by_group_cover_under_noise() -> None:
-    """95% intervals: of 240 figures at most 24 may miss; with seeds, the number is always the same."""
-    missed = 0
+    """95% intervals: of 240 figures at most 24 may miss, and few are withheld; with seeds, always the same ones."""
+    missed = withheld = 0
     for seed in range(20):
         table = frame(3000, seed=100 + seed)
         found = by_group(evaluate(table, fc.DistributedDP(2.0), site="site", groups=SEXES, simulate=seed))
@@ -101,8 +101,9 @@ def test_figures_by_group_cover_under_noise() -> None:
         for name, figures in found.items():
             for metric in truth[name]:
                 measured = figures[metric]
-                missed += not measured["low"] <= truth[name][metric] <= measured["high"]
-    assert missed <= 24
+                withheld += measured is None
+                missed += measured is not None and not measured["low"] <= truth[name][metric] <= measured["high"]
+    assert missed <= 24 and withheld <= 2
 
 
 _LARGE = frame(400_000, seed=9)

@@ -40,6 +40,7 @@ def calibrate(
         list[str] | None,
         _method(help="Files to measure on, instead of holding records out; repeat it, or give a pattern."),
     ] = None,
+    records_about: options.RecordsAbout = None,
     set_: Annotated[list[str] | None, _method("--set", help="Another option of the method, as NAME=VALUE.")] = None,
     dry_run: options.DryRun = False,
     flags: Shared,
@@ -56,6 +57,7 @@ def calibrate(
         test=flags.data(test) if test else None,
         holdout=holdout,
         session=flags.session(simulate),
+        records=records_about,
     )
     if dry_run:
         voice.dry_run(calibration.dry_run())

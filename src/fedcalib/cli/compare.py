@@ -57,6 +57,7 @@ def compare(
             "--spend", help="Not a simulation: split the budget over the methods and their measurements, and spend it."
         ),
     ] = False,
+    records_about: options.RecordsAbout = None,
     out: Annotated[Path | None, Option(help="Directory for the table, the picture and the report.")] = None,
     flags: Shared,
 ) -> None:
@@ -77,6 +78,7 @@ def compare(
         holdout=_HOLDOUTS[split](holdout),
         session=flags.session(simulate),
         refused=refused,
+        records=records_about,
     )
     done = comparison.spend() if spend else comparison.simulate(repeats)
     written = {} if out is None else {"files": done.save(out, flags.about)}

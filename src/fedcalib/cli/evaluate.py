@@ -51,9 +51,7 @@ def evaluate(
         str | None,
         _metrics(help="All scores that the classifier gives, if they are few and public, such as 0.1,0.2,0.3."),
     ] = None,
-    records_about: Annotated[
-        int | None, _metrics(help="A public guess of the number of records, which sets the resolution under noise.")
-    ] = None,
+    records_about: options.RecordsAbout = None,
     rival: Annotated[
         str | None,
         _metrics(help="Column of another model's scores: compare both on the same records, with paired intervals."),
@@ -128,6 +126,7 @@ def evaluate(
             session=run,
             start=None if start is None else as_day(start, "--from"),
             until=None if until is None else as_day(until, "--until"),
+            records=records_about,
         )
         monitor.watch(flags, monitoring, out, "drift.svg", dry_run=dry_run)
         return

@@ -53,6 +53,7 @@ def monitor(
             help="Least change of AUC, mean score or mean gap that raises an alarm; less for mean scores below 0.25."
         ),
     ] = MIN_EFFECT,
+    records_about: options.RecordsAbout = None,
     out: Annotated[Path | None, Option(help="Directory of the results; without it, nothing is written.")] = None,
     privacy: options.Model = None,
     epsilon: options.Epsilon = None,
@@ -81,6 +82,7 @@ def monitor(
         false_alarms=false_alarms,
         min_effect=min_effect,
         session=flags.session(simulate),
+        records=records_about,
     )
     watch(flags, monitoring, out, "timeline.svg", dry_run=dry_run)
 

@@ -118,6 +118,13 @@ SimulateSeed = Annotated[
     int | None,
     _privacy("--simulate-seed", help="Simulated noise from this seed, for trials: repeatable, and not private."),
 ]
+RecordsAbout = Annotated[
+    int | None,
+    _privacy(
+        "--records-about",
+        help="A public guess of the number of records (of a window), which sets the resolution of figures under noise.",
+    ),
+]
 SplitSeed = Annotated[
     int | None,
     _privacy(

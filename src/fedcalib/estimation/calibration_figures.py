@@ -6,13 +6,14 @@ those of `absolute_sum_interval`, which know that a plug-in sum of absolute valu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, final
 
 import numpy as np
 
-from fedcalib.estimation.noise_aware import absolute_sum_interval, debiased_absolute
+from fedcalib.estimation.noise_aware import absolute_sum_interval, debiased_absolute, normal_draws
 from fedcalib.estimation.score_rates import Bins, Estimates
 from fedcalib.estimation.score_sheet import LogisticFit, ScoreSheet, logistic, mean_score, within
 from fedcalib.estimation.score_table import NEGATIVE, POSITIVE
@@ -21,12 +22,12 @@ from fedcalib.metrics.calibration_line import spline_basis, spline_knots
 from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
 from fedcalib.metrics.smooth_ece import smooth_ece_of_residuals, smoothing
 from fedcalib.numeric import bisected, sigmoid
-from fedcalib.types import Bools, Floats
+from fedcalib.types import Floats
 
 Z: Final = normal_quantile(0.95)
 _GRID: Final = 256  # cells of the score on which residuals are smoothed
 _LEFT: Final = 0.5  # of the noise variance, after the projection onto nonnegative counts
-_DRAWS: Final = 200
+_CLEAR: Final = 25.0  # times the variance of its noise has a cell of a table that is as good as exact
 _TERMS: Final = 32  # of a sum of absolute values whose interval is computed
 
 
@@ -101,13 +102,18 @@ def debiased_error(gap: Floats, noise: Floats, sampling: Floats, count: Floats, 
     some = count > np.sqrt(np.maximum(noise, 0.0)) + 0.5
     gap, variance, count = gap[some], (noise + sampling)[some], count[some]
     square = float(((gap**2 - variance) / count).sum()) / records
-    spread = float(((4 * gap**2 * variance + 2 * variance**2) / count**2).sum()) ** 0.5 / records
+    measured = float(((4 * gap**2 * variance + 2 * variance**2) / count**2).sum()) / records**2
+    drawn = float((gap**4 / count**3).sum()) / records - square**2  # variance of the squared gap of a record's bin
+    spread = (measured + max(drawn, 0.0) / records) ** 0.5
     found = within(square, square - Z * spread, square + Z * spread, 0.0, 1.0)
     return Measured(found.value**0.5, found.low**0.5, found.high**0.5)
 
 
 def smooth_error(sheet: ScoreSheet) -> Measured:
-    """Smooth calibration error; its interval is that of the residuals smoothed at the bandwidth that was found."""
+    """Smooth calibration error without the bias of noise, which has no sign once residuals are smoothed and absolute.
+
+    The interval is that of the residuals smoothed at the bandwidth that was found.
+    """
     score = mean_score(sheet)
     weights = np.stack([score, score - 1])  # (2, cells)
     onto = _onto_grid(sheet.score, _GRID)  # (grid, cells)
@@ -120,8 +126,9 @@ def smooth_error(sheet: ScoreSheet) -> Measured:
     terms = flat @ sheet.table.counts.reshape(-1)
     covariance = sheet.table.covariance(linear) + (flat * sheet.counts.reshape(-1)) @ flat.T
     found = absolute_sum_interval(terms, covariance)
-    low = min(found.low, _least_sum(terms, covariance))
-    return within(value, low / sheet.records, found.high / sheet.records, 0.0, 1.0)
+    low, high = min(found.low, _least_sum(terms, covariance)), max(found.high, _largest_sum(terms, covariance))
+    value *= _part(terms, normal_draws(sheet.table.covariance(linear)), _mean)
+    return within(value, low / sheet.records, high / sheet.records, 0.0, 1.0)
 
 
 def _least_sum(terms: Floats, covariance: Floats) -> float:
@@ -129,21 +136,35 @@ def _least_sum(terms: Floats, covariance: Floats) -> float:
 
     Smoothed residuals are so alike that their sum is far from normal, so its distribution is simulated.
     """
+    return _part(terms, normal_draws(covariance), _upper) * float(np.abs(terms).sum())
+
+
+def _largest_sum(terms: Floats, covariance: Floats) -> float:
+    """The largest such sum, whose noisy sum may well be as small."""
+    total, noise = float(np.abs(terms).sum()), normal_draws(covariance)
+    shape = terms / max(total, 1e-300)
+    most = 2 * total + 6 * float(np.sqrt(np.maximum(np.diag(covariance), 0.0)).sum())
+    return bisected(lambda size: _lower(np.abs(size * shape + noise).sum(axis=1)) > total, total, most, 20)[1]
+
+
+def _part(terms: Floats, noise: Floats, summary: Callable[[Floats], float]) -> float:
+    """The part of the terms whose noisy sums, summarised, are as large as the sum that was found; 1 without noise."""
     total = float(np.abs(terms).sum())
-    noise = _normal(covariance)
-    fraction = bisected(lambda t: _upper(t * terms + noise) > total, 0.0, 1.0, 20)[0]
-    return fraction * total
+    if not noise.any():
+        return 1.0
+    return bisected(lambda t: summary(np.abs(t * terms + noise).sum(axis=1)) > total, 0.0, 1.0, 20)[0]
 
 
-def _upper(draws: Floats) -> float:
-    return float(np.quantile(np.abs(draws).sum(axis=1), 0.975))
+def _upper(sums: Floats) -> float:
+    return float(np.quantile(sums, 0.975))
 
 
-def _normal(covariance: Floats) -> Floats:
-    """Draws with this covariance, the same for every table and symmetric, shape (draws, k)."""
-    values, vectors = np.linalg.eigh(covariance)
-    half = np.random.default_rng(0).standard_normal((_DRAWS // 2, len(values)))
-    return np.asarray(np.concatenate([half, -half]) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
+def _lower(sums: Floats) -> float:
+    return float(np.quantile(sums, 0.025))
+
+
+def _mean(sums: Floats) -> float:
+    return float(sums.mean())
 
 
 def _onto_grid(score: Floats, grid: int) -> Floats:
@@ -169,11 +190,11 @@ class SmoothCurve:
     @classmethod
     def of(cls, sheet: ScoreSheet) -> SmoothCurve | None:
         """The fitted curve, or None where the counts do not determine it."""
-        knots = spline_knots(sheet.odds, sheet.counts.sum(axis=0), 4 if sheet.table.exact else 3)
-        features = spline_basis(sheet.odds, knots)
-        start = np.zeros(features.shape[1])
-        start[1] = 1.0
-        fit = logistic(sheet, features, start)
+        odds, share = sheet.parts
+        counts = sheet.counts.sum(axis=0) * share
+        knots = spline_knots(odds.reshape(-1), counts.reshape(-1), 4 if _fine(sheet) else 3)
+        start = np.eye(max(len(knots), 2))[1]
+        fit = logistic(sheet, lambda odds: spline_basis(odds, knots), start)
         return None if fit is None else cls(sheet, fit, knots)
 
     def at(self, odds: Floats) -> tuple[Floats, Floats]:
@@ -198,17 +219,17 @@ class SmoothCurve:
         return Estimates(sigmoid(line), sigmoid(line - half), sigmoid(line + half))
 
     @cached_property
-    def _distance(self) -> tuple[Floats, Floats, Floats]:
-        """Rate minus score, its derivative, and the weight, of each cell that has one."""
-        rate, slope = self.at(self.sheet.odds[self._some])
-        weight = self.sheet.counts.sum(axis=0)[self._some]
-        return rate - self.sheet.score[self._some], slope, weight / max(float(weight.sum()), 1e-300)
+    def _places(self) -> tuple[Floats, Floats]:
+        """Log-odds inside the cells that hold records, and the share of all records there, shape (n,) each."""
+        odds, share = self.sheet.parts
+        weight = self.sheet.counts.sum(axis=0) * share
+        some = weight > 0 if (weight > 0).any() else np.ones_like(weight, dtype=bool)
+        return odds[some], weight[some] / max(float(weight.sum()), 1e-300)
 
     @cached_property
-    def _some(self) -> Bools:
-        """Which cells hold records; of a fine table most do not."""
-        held = self.sheet.counts.sum(axis=0) > 0
-        return held if held.any() else np.ones_like(held)
+    def _distance(self) -> Floats:
+        """Absolute distance of the rate from the score at each place."""
+        return np.abs(self.at(self._places[0])[0] - sigmoid(self._places[0]))
 
     @cached_property
     def _calibrated(self) -> bool:
@@ -221,36 +242,43 @@ class SmoothCurve:
 
     @cached_property
     def _draws(self) -> Floats:
-        """Absolute distances by cell for curves that are as plausible as the fitted one, shape (draws, cells)."""
-        features = spline_basis(self.sheet.odds[self._some], self.knots)
-        rates = sigmoid((self.fit.weights + _normal(self.covariance)) @ features.T)
-        return np.abs(rates - self.sheet.score[self._some])
+        """Absolute distances by place for curves that are as plausible as the fitted one, shape (draws, places)."""
+        odds = self._places[0]
+        rates = sigmoid((self.fit.weights + normal_draws(self.covariance)) @ spline_basis(odds, self.knots).T)
+        return np.abs(rates - sigmoid(odds))
 
     def _measured(self, value: float, draws: Floats) -> Measured:
-        """A figure of absolute distances; draws around the fitted curve are too large by about as much as the fit."""
-        low, high = np.quantile(draws, [0.025, 0.975])
-        bias = max(float(draws.mean()) - value, 0.0)
-        return within(value, 0.0 if self._calibrated else float(low) - 2 * bias, float(high) - bias, 0.0, 1.0)
+        """A figure of absolute distances; draws around the fitted curve are off by about as much as the fit itself."""
+        low, high = (float(end) for end in np.quantile(draws, [0.025, 0.975]))
+        bias = float(draws.mean()) - value
+        low, high = (low - 2 * bias, high - bias) if bias > 0 else (low - bias, high - 2 * bias)
+        return within(value, 0.0 if self._calibrated else low, high, 0.0, 1.0)
 
     def ici(self) -> Measured:
         """Mean absolute distance of the curve from the diagonal: the integrated calibration index."""
-        distance, _, weight = self._distance
-        return self._measured(float(weight @ np.abs(distance)), self._draws @ weight)
+        weight = self._places[1]
+        return self._measured(float(weight @ self._distance), self._draws @ weight)
 
     def quantile(self, fraction: float) -> Measured:
         """A quantile over records of the absolute distance: E50 and E90."""
-        distance, _, weight = self._distance
+        weight = self._places[1]
         draws = np.array([_weighted_quantile(draw, weight, fraction) for draw in self._draws])
-        found = self._measured(_weighted_quantile(np.abs(distance), weight, fraction), draws)
+        found = self._measured(_weighted_quantile(self._distance, weight, fraction), draws)
         if not self.sheet.tied:
             return found
-        low, high = (_weighted_quantile(np.abs(distance), weight, end) for end in self._fractions(fraction))
+        low, high = (_weighted_quantile(self._distance, weight, end) for end in self._fractions(fraction))
         return within(found.value, found.low + low - found.value, found.high + high - found.value, 0.0, 1.0)
 
     def _fractions(self, fraction: float) -> tuple[float, float]:
         """Between tied scores a quantile jumps: the fractions at which it may do so in another sample."""
         half = Z * (fraction * (1 - fraction) / max(self.sheet.records, 1.0)) ** 0.5
         return max(fraction - half, 0.0), min(fraction + half, 1.0)
+
+
+def _fine(sheet: ScoreSheet) -> bool:
+    """Whether counts are so large beside their noise that a curve with four knots costs little."""
+    noise = float(sheet.table.noise[-1].mean())
+    return sheet.table.exact or sheet.records / sheet.counts.size > _CLEAR * noise
 
 
 def _weighted_quantile(values: Floats, weight: Floats, fraction: float) -> float:

@@ -13,7 +13,13 @@ from typing import Final, final
 
 import numpy as np
 
-from fedcalib.estimation.noise_aware import ShapedSum, absolute_sum_interval, absolute_sum_range, sign_weights
+from fedcalib.estimation.noise_aware import (
+    ShapedSum,
+    absolute_sum_interval,
+    absolute_sum_range,
+    sign_weights,
+    simulated_interval,
+)
 from fedcalib.estimation.score_rates import unevenness
 from fedcalib.metrics.intervals import Measured, critical, normal_quantile, ratio
 from fedcalib.types import Floats
@@ -23,6 +29,7 @@ Z: Final = normal_quantile(LEVEL)
 _NOISE_Z: Final = 2.12  # discrete Laplace noise on one sum has 95% within ln(20)/sqrt(2) standard deviations
 # a record that is wrong moves two residuals at once, at most in the same direction: twice the variance of the squares
 SHARED_RECORDS: Final = 2.0
+_FEW, _MANY = 20, 400  # gaps between which their covariance is known and their interval is simulated
 _HIDDEN_Z: Final = 1.5  # a class whose size is less than so many deviations of its noise may have any F1
 _SHAPE_Z: Final = (2.5, 2.2)  # at the lower and upper end; more than 1.96, since the shape of the gaps is a guess
 _RULE_OF_THREE: Final = 3.0  # n records that are all alike leave a share of 3/n for others, at 95%
@@ -111,13 +118,16 @@ class ClassGaps:
         return ShapedSum(self.gap, self.noise, self.sampling, shape, self.laplace)
 
     def error(self) -> ClassEstimate:
-        """The mean absolute gap with its interval: bounds for any shape of the gaps and for the likely one, averaged.
+        """The mean absolute gap with its interval: of few gaps, bounds for any shape and for the likely one, averaged.
 
-        Where there is noise the likely shape decides alone: bounds for any shape would say nothing.
+        The interval of many gaps is simulated. Where there is noise the likely shape decides alone: bounds for any
+        shape would say nothing.
         """
         covariance, value = self.covariance, self.value
         ends = self._shaped.interval(*_SHAPE_Z)
-        if not self.noise.any():
+        if not self.noise.any() and _FEW < len(self.gap) <= _MANY:
+            ends = simulated_interval(self.gap, covariance)
+        elif not self.noise.any():
             bounds = absolute_sum_interval(self.gap, covariance, LEVEL)
             ends = (ends[0] + bounds.low) / 2, (ends[1] + bounds.high) / 2
         low, high = (min(end, self.most) / self.entries for end in ends)

@@ -6,6 +6,7 @@
   interval holds the sums inside the box that are compatible with the observed plug-in sum. The lower end also uses the
   signs that neighbouring terms agree on: a signed sum whose signs are independent of the term itself has no bias and is
   never above the absolute sum.
+- `simulated_interval` is that of many terms with correlated errors.
 - `absolute_sum_range` and `sign_weights` are what the interval of a difference of two such sums is built on.
 - `debiased_absolute` removes the bias of single absolute values, and `ShapedSum` that of many at once.
 - `fit_noisy_counts` is logistic regression on noisy counts, with a normal prior.
@@ -34,6 +35,8 @@ _SYMMETRIC_RATIO: Final = 8.0  # beyond this ratio the absolute value is as symm
 
 _SIGN_NEIGHBOURS: Final = 2  # terms on either side that determine a sign
 _HALVINGS: Final = 26
+_DRAWS: Final = 200
+_TAIL: Final = 0.025
 _MAX_NEWTON_STEPS: Final = 100
 _SQRT_2: Final = 2**0.5
 _HALF_NORMAL_MEAN: Final = (2 / np.pi) ** 0.5
@@ -61,6 +64,33 @@ def absolute_sum_interval(terms: Floats, covariance: Floats, level: float = 0.95
     largest = _largest_sum(total, low, high, distribution, z)
     signed = _signed_bound(terms, _FoldedNormal.of(covariance))
     return Interval(min(max(smallest, signed), largest), largest, level)
+
+
+def simulated_interval(terms: Floats, covariance: Floats) -> tuple[float, float]:
+    """An interval of the sum of many absolute true terms, whose errors are correlated, by simulation.
+
+    How much a plug-in sum is too large depends on the shape of the true terms: more, if few of them are large. The
+    upper end is the largest sum of terms in the shape of the estimates whose plug-in sum may well be as small as the
+    one that was found. The lower end takes a shape of fewer terms: estimates less half of what chance adds to their
+    squares.
+    """
+    total, noise = float(np.abs(terms).sum()), normal_draws(covariance)
+    variance = np.maximum(np.diag(covariance), 0.0)
+    shrunken = terms * np.maximum(1 - variance / (2 * np.maximum(terms**2, 1e-300)), 0.0)
+
+    def end(shape: Floats, level: float) -> float:
+        share = shape / max(float(np.abs(shape).sum()), 1e-300)
+        return _least(lambda size: float(np.quantile(np.abs(size * share + noise).sum(axis=1), level)) > total, most)
+
+    most = 2 * total + 6 * float(np.sqrt(variance).sum())
+    return end(shrunken, 1 - _TAIL), end(terms, _TAIL)
+
+
+def normal_draws(covariance: Floats) -> Floats:
+    """Draws with this covariance, the same for every table and symmetric, shape (draws, k)."""
+    values, vectors = np.linalg.eigh(covariance)
+    half = np.random.default_rng(0).standard_normal((_DRAWS // 2, len(values)))
+    return np.asarray(np.concatenate([half, -half]) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
 
 
 def _of_absolute(terms: Floats, covariance: Floats) -> Floats:

@@ -22,6 +22,10 @@ from fedcalib.metrics.intervals import Measured
 from fedcalib.numeric import log_odds, sigmoid
 from fedcalib.types import Floats, Ints
 
+_GRID: Final = 4097  # places between which a function of the score is searched for jumps
+_GRID_REACH: Final = 16.0  # their largest log-odds
+_LEAST_JUMP: Final = 1e-4
+_BISECTIONS: Final = 54  # until two places are neighbouring floating-point numbers
 _PLACES: Final = 16  # of a cell, at which a step function is read
 
 
@@ -73,6 +77,47 @@ def rescored(sheet: ScoreSheet, of_score: Callable[[Floats], Floats]) -> Pair:
     )
     every = np.arange(len(place))
     return Pair(sheet, after, sheet.counts, every, place, lambda w: float(sheet.table.variance(w[None])[0]))
+
+
+def jumps(of_score: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
+    """Where a function of the score jumps, as probabilities from which on it has the new value, and by how much.
+
+    Between two places of a fine grid, the half with the larger change is taken again and again: the change of a
+    continuous function vanishes there, that of a jump stays.
+    """
+    grid = sigmoid(np.linspace(-_GRID_REACH, _GRID_REACH, _GRID))
+    value = of_score(grid)
+    some = np.abs(np.diff(value)) > _LEAST_JUMP
+    low, high, before, after = grid[:-1][some], grid[1:][some], value[:-1][some], value[1:][some]
+    size = np.abs(after - before)
+    for _ in range(_BISECTIONS if some.any() else 0):
+        middle = (low + high) / 2
+        here = of_score(middle)
+        left = np.abs(here - before) >= np.abs(after - here)
+        low, high = np.where(left, low, middle), np.where(left, middle, high)
+        before, after = np.where(left, before, here), np.where(left, here, after)
+        real = np.abs(after - before) > size / 4
+        low, high, before, after, size = (part[real] for part in (low, high, before, after, size))
+    return high, size
+
+
+def cut_cells(
+    sheet: ScoreSheet, edges: Floats, counts: Floats, noise: float, of_score: Callable[[Floats], Floats]
+) -> Pair:
+    """The records of a sheet with other scores, from counts in parts of its cells, none of which crosses a jump.
+
+    `edges` are the inner ones of the parts, those of the sheet among them, and `counts` is (2, parts).
+    """
+    owner = np.searchsorted(edges, sheet.table.edges[1:-1], side="left")  # the last part of each cell but the last
+    cell = np.zeros(len(edges) + 1, dtype=np.int64)
+    np.add.at(cell, owner + 1, 1)
+    place = np.cumsum(cell)
+    ends = np.concatenate([sheet.edges[:1], log_odds(edges, 1e-300), sheet.edges[-1:]])
+    table = ScoreTable(np.concatenate([[0.0], edges, [1.0]]), counts, len(edges) + 1, (np.full((2, 1), noise),))
+    whole = np.bincount(place, minlength=len(sheet.odds))[place] == 1
+    parts = ScoreSheet(table, np.where(whole, sheet.odds[place], (ends[1:] + ends[:-1]) / 2), sheet.tied)
+    found = rescored(parts, of_score)
+    return replace(found, before=sheet, in_before=place)
 
 
 def _averaged(sheet: ScoreSheet, of_score: Callable[[Floats], Floats]) -> Floats:

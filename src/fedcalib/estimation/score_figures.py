@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcalib.estimation import score_sheet as sheets
 from fedcalib.estimation.calibration_figures import Gaps, SmoothCurve, debiased_error, gap_error, smooth_error
-from fedcalib.estimation.score_sheet import Decisions, Estimate, Ratios, ScoreSheet
+from fedcalib.estimation.score_sheet import Decisions, Estimate, Ratios, ScoreSheet, ScoreTest
 from fedcalib.estimation.score_table import NEGATIVE, POSITIVE
 from fedcalib.metrics import table
 from fedcalib.metrics.intervals import Measured
@@ -129,12 +129,17 @@ class BinaryFigures:
         return self._of_few(Estimate(found.value, found.sampling, found.noise + extra, found.reading)).share()
 
     def average_precision(self) -> Measured:
-        return self._of_few(self.sheet.estimate(sheets.average_precision(self.sheet))).share()
+        found = self._of_few(self.sheet.estimate(sheets.average_precision(self.sheet)))
+        return found.share() if self.sheet.table.exact else found.skewed_share()
 
     def _of_few(self, found: Estimate) -> Estimate:
-        """An estimate whose sampling variance the rarer label decides: Student's quantile instead of a normal one."""
+        """An estimate whose sampling variance the rarer label decides: Student's quantile instead of a normal one.
+
+        A variance around an estimated mean is too small by one degree of freedom.
+        """
         degrees = max(float(self.sheet.counts.sum(axis=1).min()) - 1, 1.0)
-        return replace(found, sampling=found.sampling * (1 + (sheets.Z**2 + 1) / (4 * degrees)) ** 2)
+        student = (1 + (sheets.Z**2 + 1) / (4 * degrees)) ** 2 * (degrees + 1) / degrees
+        return replace(found, sampling=found.sampling * student)
 
     def accuracy(self) -> Measured:
         if self.totals is not None:
@@ -166,20 +171,20 @@ class BinaryFigures:
     def observed_expected(self) -> Measured:
         if not self.sheet.stands_out(sheets.scores(self.sheet)):
             return UNKNOWN
+        if self.totals is None:
+            return sheets.observed_expected_interval(self.sheet)
         found = self.sheet.estimate(sheets.observed_expected(self.sheet))
-        if self.totals is not None:
-            found = Estimate(self.totals.positives / float(self.totals.means[2]), found.sampling, 0.0)
-        return found.positive()
+        return Estimate(self.totals.positives / float(self.totals.means[2]), found.sampling, 0.0).positive()
 
     def slope(self) -> Measured:
-        return UNKNOWN if self._line is None else sheets.solved(self.sheet, self._line.weight(1)).normal()
+        return UNKNOWN if self._line is None else ScoreTest(self.sheet, self._line, 1).interval()
 
     def intercept(self) -> Measured:
-        return UNKNOWN if self._line is None else sheets.solved(self.sheet, self._line.weight(0)).normal()
+        return UNKNOWN if self._line is None else ScoreTest(self.sheet, self._line, 0).interval()
 
     def calibration_in_the_large(self) -> Measured:
         fit = sheets.in_the_large(self.sheet)
-        return UNKNOWN if fit is None else sheets.solved(self.sheet, fit.weight(0)).normal()
+        return UNKNOWN if fit is None else ScoreTest(self.sheet, fit, 0).interval()
 
     def ece(self) -> Measured:
         if self.totals is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -32,6 +32,10 @@ _FEW: Final = 30  # hits or misses below which a normal approximation does not d
 _INFORMATION_Z: Final = 4.0  # standard deviations by which the information of a regression exceeds its noise
 _TOLERANCE: Final = 1e-10
 _TINY: Final = 1e-300
+_REACH: Final = 8.0  # standard deviations within which the end of an interval is looked for
+_SCORE_HALVINGS: Final = 11
+_NEWTON_STEPS: Final = 4
+_PARTS: Final = 8  # of a cell, for quantiles
 
 
 @final
@@ -85,6 +89,18 @@ class Estimate:
         low, high = wilson(self.value, spread / self.sampling, self.noise)
         bound = self._half(self.deviation) - Z * self.deviation
         return within(self.value, low - bound, high + bound, 0.0, 1.0)
+
+    def skewed_share(self) -> Measured:
+        """As `share`, also where noise moves small values less than large ones: the wider of both at each end.
+
+        The other interval is the normal one of the log-odds of the value.
+        """
+        found, spread = self.share(), self.value * (1 - self.value)
+        if not spread > self.deviation**2:
+            return found
+        half, odds = Z * self.deviation / spread, float(log_odds(np.array(self.value)))
+        low, high = (float(sigmoid(np.array(odds + end))) for end in (-half, half))
+        return Measured(found.value, min(found.low, low), max(found.high, high))
 
     def _half(self, deviation: float) -> float:
         return critical(2 * self.reading / max(deviation, _TINY), LEVEL) * deviation + self.reading
@@ -211,19 +227,34 @@ class ScoreSheet:
         margin = 3 * np.sqrt(np.maximum(last + 4 * next_, 1.0) + noise)
         return np.asarray(last - 2 * next_ > margin, dtype=np.float64)
 
-    def grouped(self, function: Callable[[Floats], Floats]) -> Floats:
-        """A function of the log-odds at the cells, corrected for their width but where cells are open or hold ties.
+    @cached_property
+    def quadrature(self) -> tuple[Floats, Floats]:
+        """Log-odds in each cell, and weights with which a function there stands for the cell, each (places, cells).
 
         Sheppard's correction is a 24th of the second difference over whole cells. It is taken from the ends of each
-        cell, which are half as far apart, along the axis on which cells are equally wide.
+        cell, which are half as far apart, along the axis on which cells are equally wide. Open cells, cells that hold
+        ties and those of a fine table stand for their middle.
         """
-        values = function(self.odds)
-        if self.tied or len(values) < 3:
-            return values
-        ends = function(self.edges)
-        inner = slice(1, -1)
-        values[inner] -= (ends[:-1] + ends[1:] - 2 * values)[inner] / 6
-        return values
+        if self.tied or self.table.exact or len(self.odds) < 3:
+            return self.odds[None], np.ones((1, len(self.odds)))
+        weights = np.zeros((3, len(self.odds)))
+        weights[0], weights[:, 1:-1] = 1.0, np.array([[4 / 3], [-1 / 6], [-1 / 6]])
+        return np.stack([self.odds, self.edges[:-1], self.edges[1:]]), weights
+
+    @cached_property
+    def parts(self) -> tuple[Floats, Floats]:
+        """Log-odds inside each cell and the share of its records there, shape (places, cells) each: for quantiles."""
+        if self.tied or self.table.exact or len(self.odds) < 3:
+            return self.odds[None], np.ones((1, len(self.odds)))
+        places = (np.arange(_PARTS)[:, None] + 0.5) / _PARTS
+        inside = self.edges[:-1] + places * np.diff(self.edges)
+        inside[:, [0, -1]] = self.odds[[0, -1]]
+        return inside, np.full(inside.shape, 1 / _PARTS)
+
+    def grouped(self, function: Callable[[Floats], Floats]) -> Floats:
+        """A function of the log-odds at the cells, corrected for their width but where cells are open or hold ties."""
+        places, weights = self.quadrature
+        return np.asarray((weights * function(places)).sum(axis=0))
 
     @cached_property
     def known(self) -> Bools:
@@ -402,11 +433,60 @@ def observed_expected(sheet: ScoreSheet) -> Functional:
     return Functional(value, (labels(sheet.table.cells) - value * weights) / expected)
 
 
+def observed_expected_interval(sheet: ScoreSheet) -> Measured:
+    """The ratio of two sums, both noisy, with Fieller's interval.
+
+    It holds the ratios m for which observed - m x expected is within z of its own standard deviations of zero. Where
+    the divisor does not clearly differ from zero there is no upper end.
+    """
+    both = np.stack([labels(sheet.table.cells), scores(sheet)])
+    observed, expected = both.reshape(2, -1) @ sheet.table.counts.reshape(-1)
+    flat = both.reshape(2, -1)
+    (a, b), (_, c) = Z * Z * ((flat * sheet.counts.reshape(-1)) @ flat.T + sheet.table.covariance(both))
+    square, middle = expected**2 - c, observed * expected - b
+    inside = middle**2 - square * (observed**2 - a)
+    if square <= 0 or inside < 0:
+        return Measured(float(observed / expected), 0.0, np.inf)
+    half = np.sqrt(inside)
+    return within(float(observed / expected), (middle - half) / square, (middle + half) / square, 0.0, np.inf)
+
+
+Basis: TypeAlias = Callable[[Floats], Floats]  # features, (n, k), at log-odds, (n,)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Features at some places of each cell, with the weights of these places."""
+
+    features: Floats  # (places, cells, k)
+    share: Floats  # (places, cells)
+    offset: Floats | float
+
+    @classmethod
+    def of(cls, sheet: ScoreSheet, basis: Basis, *, offset: bool) -> Design:
+        places, share = sheet.quadrature
+        features = basis(places.reshape(-1)).reshape(*places.shape, -1)
+        return cls(features, share, places if offset else 0.0)
+
+    def rate(self, weights: Floats) -> Floats:
+        return sigmoid(self.features @ weights + self.offset)
+
+    def sums(self, factor: Floats | float = 1.0) -> Floats:
+        """What a record in each cell adds to sums of features times a factor, shape (k, cells)."""
+        return np.asarray(np.einsum("pck,pc->kc", self.features, self.share * factor))
+
+    def hessian(self, records: Floats, rate: Floats) -> Floats:
+        flat = self.features.reshape(-1, self.features.shape[-1])
+        return np.asarray((flat.T * (records * self.share * rate * (1 - rate)).reshape(-1)) @ flat)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class LogisticFit:
     """Weights of log-odds that are linear in features, with their influence."""
 
+    design: Design
     weights: Floats  # (k,)
     influence: Floats  # (k, 2, cells)
     doubt: float = 1.0  # see `ScoreSheet.doubt`
@@ -415,44 +495,44 @@ class LogisticFit:
         return Functional(float(self.weights[index]), self.influence[index])
 
 
-def logistic(sheet: ScoreSheet, features: Floats, start: Floats, offset: Floats | float = 0.0) -> LogisticFit | None:
-    """Logistic regression of the labels on features, (cells, k), from signed counts; None where it has no solution.
+def logistic(sheet: ScoreSheet, basis: Basis, start: Floats, *, offset: bool = False) -> LogisticFit | None:
+    """Logistic regression of the labels on features of the log-odds, from signed counts; None where it has no solution.
 
-    The likelihood equations are linear in the counts, so noise leaves them unbiased as long as no count is clipped. The
-    Hessian, which only sets the steps, is that of the nonnegative counts.
+    The likelihood equations are linear in the counts, so noise leaves them unbiased as long as no count is clipped, and
+    they are corrected for the width of cells as other sums are. The Hessian, which only sets the steps, is that of the
+    nonnegative counts. With `offset`, the log-odds themselves are added.
     """
-    negative, positive = sheet.table.counts
+    design = Design.of(sheet, basis, offset=offset)
     total, weights = sheet.counts.sum(axis=0), start.astype(np.float64)
     for _ in range(_MAX_STEPS):
-        rate = sigmoid(features @ weights + offset)
-        hessian = (features.T * (total * rate * (1 - rate))) @ features
-        gradient = features.T @ ((negative + positive) * rate - positive)
+        rate = design.rate(weights)
+        hessian = design.hessian(total, rate)
+        gradient = design.sums(rate) @ sheet.table.counts.sum(axis=0) - design.sums() @ sheet.table.counts[POSITIVE]
         if not np.isfinite(hessian).all() or np.linalg.cond(hessian) > 1e12:
             return None
         move = np.linalg.solve(hessian, gradient)
         move *= min(1.0, 1.0 / max(float(np.abs(move).max()), _TINY))
         weights = weights - move
         if np.abs(move).max() < _TOLERANCE:
-            return _fitted(sheet, features, weights, rate)
+            return _fitted(sheet, design, weights, rate)
     return None
 
 
-def _fitted(sheet: ScoreSheet, features: Floats, weights: Floats, rate: Floats) -> LogisticFit | None:
+def _fitted(sheet: ScoreSheet, design: Design, weights: Floats, rate: Floats) -> LogisticFit | None:
     """The fit with its influence; None where the information in the signed counts does not exceed its noise."""
-    curvature = rate * (1 - rate)
-    hessian = (features.T * (sheet.table.counts.sum(axis=0) * curvature)) @ features
+    hessian = design.hessian(sheet.table.counts.sum(axis=0), rate)
     if np.linalg.eigvalsh(hessian).min() <= 1e-12 * np.abs(hessian).max():
         return None
     inverse = np.linalg.inv(hessian)
     information = 1 / np.diag(inverse)  # on each weight, when all others are fitted too
-    own = features @ inverse * information  # features without what the others explain, (cells, k)
-    squares = np.square(own).T * curvature
+    own = design.features @ inverse * information  # features without what the others explain
+    squares = np.einsum("pck,pc->kc", own**2, design.share * rate * (1 - rate))
     noise = sheet.table.variance(np.stack([squares, squares], axis=1))
     ratio = float((np.sqrt(np.maximum(noise, 0.0)) / information).max())
     if ratio >= 1 / _INFORMATION_Z:
         return None
-    influence = np.stack([inverse @ (-features.T * rate), inverse @ (features.T * (1 - rate))], 1)
-    return LogisticFit(weights, influence, _doubt(ratio))
+    influence = np.stack([-inverse @ design.sums(rate), inverse @ design.sums(1 - rate)], 1)
+    return LogisticFit(design, weights, influence, _doubt(ratio))
 
 
 def _doubt(ratio: float) -> float:
@@ -468,12 +548,64 @@ def solved(sheet: ScoreSheet, figure: Functional) -> Estimate:
 
 def calibration_line(sheet: ScoreSheet) -> LogisticFit | None:
     """Intercept and slope of the log-odds of the labels on those of the score."""
-    return logistic(sheet, np.stack([np.ones_like(sheet.odds), sheet.odds], axis=1), np.array([0.0, 1.0]))
+    return logistic(sheet, lambda odds: np.stack([np.ones_like(odds), odds], axis=1), np.array([0.0, 1.0]))
 
 
 def in_the_large(sheet: ScoreSheet) -> LogisticFit | None:
     """The intercept when the slope is fixed at 1."""
-    return logistic(sheet, np.ones((len(sheet.odds), 1)), np.zeros(1), sheet.odds)
+    return logistic(sheet, lambda odds: np.ones((len(odds), 1)), np.zeros(1), offset=True)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ScoreTest:
+    """The interval of one weight of a logistic regression: the values that the likelihood equations do not contradict.
+
+    A normal interval around the estimate is as wide as the information at the estimate makes it, and information falls
+    as the slope rises: where noise is large, estimates that are too small look too certain. Here each value is tested
+    with the variance that it would have itself, with the other weights fitted to it.
+    """
+
+    sheet: ScoreSheet
+    fit: LogisticFit
+    index: int
+
+    def interval(self) -> Measured:
+        """The weight with its interval; the normal one where there is no noise."""
+        found = solved(self.sheet, self.fit.weight(self.index))
+        if self.sheet.table.exact:
+            return found.normal()
+        reach = _REACH * found.deviation
+        low = bisected(lambda value: self._z(value) > -Z, found.value - reach, found.value, _SCORE_HALVINGS)[1]
+        high = bisected(lambda value: self._z(value) > Z, found.value, found.value + reach, _SCORE_HALVINGS)[1]
+        return Measured(found.value, low, high)
+
+    def _z(self, value: float) -> float:
+        """The likelihood equation at a value in standard deviations, without what the other weights explain."""
+        design, counts = self.fit.design, self.sheet.table.counts
+        rate = design.rate(self._others(value))
+        hessian, negative = design.hessian(self.sheet.counts.sum(axis=0), rate), design.sums(rate)
+        each = np.stack([negative, negative - design.sums()], axis=1)  # (k, 2, cells)
+        part = np.delete(hessian[self.index], self.index) @ np.linalg.pinv(self._without(hessian))
+        own = each[self.index] - np.einsum("k,klc->lc", part, np.delete(each, self.index, axis=0))
+        variance = float((self.sheet.counts * own**2).sum()) + float(self.sheet.table.variance(own[None])[0])
+        return float((own * counts).sum() / np.sqrt(max(variance, _TINY)))
+
+    def _others(self, value: float) -> Floats:
+        """All weights, the others fitted to this value of the one."""
+        weights, design = self.fit.weights.copy(), self.fit.design
+        weights[self.index] = value
+        other, counts = np.arange(len(weights)) != self.index, self.sheet.table.counts
+        for _ in range(_NEWTON_STEPS if other.any() else 0):
+            rate = design.rate(weights)
+            gradient = design.sums(rate) @ counts.sum(axis=0) - design.sums() @ counts[POSITIVE]
+            hessian = self._without(design.hessian(self.sheet.counts.sum(axis=0), rate))
+            weights[other] -= np.clip(np.linalg.pinv(hessian) @ gradient[other], -1.0, 1.0)
+        return weights
+
+    def _without(self, hessian: Floats) -> Floats:
+        """The rows and columns of the other weights."""
+        return np.delete(np.delete(hessian, self.index, axis=0), self.index, axis=1)
 
 
 @final

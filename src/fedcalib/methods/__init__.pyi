@@ -35,6 +35,7 @@ from fedcalib.methods.residual_binning import TwoLevel as TwoLevel
 from fedcalib.methods.ridge_scaling import RidgeOPVector as RidgeOPVector
 from fedcalib.methods.ridge_scaling import RidgeVector as RidgeVector
 from fedcalib.methods.temperature import MonotoneTemperature as MonotoneTemperature
+from fedcalib.metrics.binning import CutLogOdds as CutLogOdds
 from fedcalib.metrics.binning import EvenLogOdds as EvenLogOdds
 from fedcalib.metrics.binning import EvenProbability as EvenProbability
 from fedcalib.metrics.binning import ListedScores as ListedScores

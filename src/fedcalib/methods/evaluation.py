@@ -7,20 +7,24 @@ calibration errors without showing any single client's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import isfinite, log2, sqrt
 from typing import Any, Final, final
 
+import numpy as np
+
 from fedcalib.artifacts.evaluation import ClientErrors, Curves
 from fedcalib.artifacts.performance import BinaryPerformance, binary_performance
 from fedcalib.errors import InputError
+from fedcalib.estimation.paired import Pair, cut_cells, jumps
 from fedcalib.estimation.score_figures import ScoreTotals
 from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.flows.tables import one_per_level, raw_table, recounted, score_table, two_classes
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.class_evaluation import ClassMetrics
-from fedcalib.metrics.binning import Axis, EvenLogOdds, ListedScores, StretchedLogOdds
+from fedcalib.metrics.binning import Axis, CutLogOdds, EvenLogOdds, ListedScores, StretchedLogOdds
 from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.queries import reliability
 from fedcalib.queries.scores import FINE, TREE, ScoreCells, ScoreSums, ScoreTree
@@ -111,6 +115,7 @@ _GUESS: Final = 2000  # records of a federation of which nothing is known
 _EXACT_CELLS: Final = 1 << 13  # so fine that a reading at the middles of cells is exact to 1e-6
 _EXACT_REACH: Final = 28.0  # scores are read between 1e-12 and 1 - 1e-12
 _MAX_CELLS: Final = 1 << 11
+_MIDDLE: Final = 48  # cells: from 32 to 64 is a long step for skewed scores
 
 
 @final
@@ -135,8 +140,26 @@ class Resolution:
             return cls(cells, _axis(cells), tree=cells > 16)
         epsilon = method.epsilon / sqrt(schema.clients) if method.alone == "client" else method.epsilon
         signal = records * min(epsilon, 8.0)
-        cells = _power_of_two(32 * (signal / 2000) ** 0.56, 32 if signal >= 500 else 16, _MAX_CELLS)
+        wanted = 32 * (signal / 2000) ** 0.56
+        cells = _power_of_two(wanted, 32 if signal >= 500 else 16, _MAX_CELLS)
+        cells = _MIDDLE if cells < _MIDDLE <= wanted else cells
         return cls(cells, _axis(cells))
+
+    def pair(self, of_score: Callable[[Floats], Floats]) -> Flow[Pair]:
+        """Request the table in parts that do not cross a jump of a function of the score, so that it is known in each.
+
+        The largest jumps are taken, half as many as there are cells; there is room for so many parts, whether or not
+        there are jumps, since what is sent must not depend on answers.
+        """
+        room, known = self.cells // 2, self.axis.edges(self.cells)[1:-1]
+        places, sizes = jumps(of_score)
+        chosen = places[np.argsort(-sizes, kind="stable")[:room]]
+        edges = np.unique(np.concatenate([known, chosen]))
+        answer = yield ScoreCells(self.cells + room, CutLogOdds(tuple(edges.tolist())))
+        counts, noise = answer["cells"][:, : len(edges) + 1], answer.variance("cells")[:, : len(edges) + 1]
+        starts = np.concatenate([[0], np.searchsorted(edges, known) + 1])
+        sheet = self.sheet_of(np.add.reduceat(counts, starts, axis=1), np.add.reduceat(noise, starts, axis=1))
+        return cut_cells(sheet, edges, counts, float(noise.max()), of_score)
 
     def sheet(self) -> Flow[ScoreSheet]:
         """Request the table."""
@@ -159,7 +182,9 @@ def _power_of_two(number: float, least: int, most: int) -> int:
 
 def _axis(cells: int) -> Axis:
     """Few cells cover less: noise on a cell far out weighs as much in the log loss as its log-odds are large."""
-    return StretchedLogOdds(11.0, 0.25) if cells <= 32 else StretchedLogOdds(16.0, 0.5)
+    if cells > _MIDDLE:
+        return StretchedLogOdds(16.0, 0.5)
+    return StretchedLogOdds(11.0 if cells < _MIDDLE else 14.0, 0.25)
 
 
 def exact_performance(resolution: Resolution, threshold: float, bins: int) -> Flow[BinaryPerformance]:

@@ -6,7 +6,7 @@ table. `PairedMetrics` measures the change that a calibrator makes, or the diffe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import sqrt
 from typing import Any, Final, final
 
@@ -21,9 +21,10 @@ from fedcalib.flows.tables import two_classes
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.evaluation import FederatedMetrics, Resolution, totals_of
 from fedcalib.queries.scores import LOG_ODDS, PairedCells, ScoreCells, ScoreSums, Values, check_groups
-from fedcalib.queries.wrapped import Calibrated
+from fedcalib.queries.wrapped import ByGroup, Calibrated
 from fedcalib.query import Answer, Join, Query
 from fedcalib.records import Schema
+from fedcalib.wire import ADDED
 
 _MEASURE: Final = FederatedMetrics()
 _EXACT_PAIRS: Final = 64  # cells per score of the joint table where sums are exact
@@ -32,10 +33,11 @@ _EXACT_PAIRS: Final = 64  # cells per score of the joint table where sums are ex
 @final
 @dataclass(frozen=True)
 class GroupedMetrics(Method[GroupedPerformance]):
-    """Measure a binary classifier in each group of a public list, such as the sexes or calendar months.
+    """Measure a classifier in each group of a public list, such as the sexes or calendar months.
 
-    The group is a further index of the table of scores. A record is in one group at most, so a privacy budget holds
-    for all groups at once. A record whose value is not on the list is in no group.
+    The group is a further index of the table of scores, or of all sums where there are several classes. A record is in
+    one group at most, so a privacy budget holds for all groups at once. A record whose value is not on the list is in
+    no group.
 
     Parameters
     ----------
@@ -65,7 +67,8 @@ class GroupedMetrics(Method[GroupedPerformance]):
         return replace(self, measure=self.measure.with_budget(budget))
 
     def protocol(self, schema: Schema) -> Flow[GroupedPerformance]:
-        two_classes(schema)
+        if schema.classes != 2:
+            return (yield from self._of_classes(schema))
         resolution = replace(Resolution.of(self.measure, schema), tree=False)
         cells = ScoreCells(resolution.cells, resolution.axis, group=self.column, groups=self.groups)
         exact = self.measure.epsilon is None
@@ -74,6 +77,19 @@ class GroupedMetrics(Method[GroupedPerformance]):
         answer = yield join
         parts = [answer.part(join, index) for index in range(len(join.parts))]
         found = {str(name): self._group(resolution, parts, place) for place, name in enumerate(self.groups)}
+        return GroupedPerformance(self.column, found)
+
+    def _of_classes(self, schema: Schema) -> Flow[GroupedPerformance]:
+        metrics = self.measure.of_classes
+        message = metrics.message(schema)
+        queries = tuple(ByGroup(query, self.column, self.groups) for query in message.queries)
+        join = Join(queries)
+        answer = yield join
+        parts = [answer.part(join, index) for index in range(len(queries))]
+        found = {}
+        for place, name in enumerate(self.groups):
+            own = [query.part(part, place) for query, part in zip(queries, parts, strict=True)]
+            found[str(name)] = metrics.reading(message, message.sums(own)).performance(own)
         return GroupedPerformance(self.column, found)
 
     def _group(self, resolution: Resolution, parts: list[Answer], place: int) -> BinaryPerformance:
@@ -88,7 +104,8 @@ class PairedMetrics(Method[PairedPerformance]):
     """Measure a binary classifier before and after a calibrator, or beside another model, with the paired change.
 
     A calibrator that is a function of the score alone costs nothing beyond one evaluation: the server knows what it
-    does to each cell of the table. Otherwise a table of both scores is counted, coarser under noise.
+    does to each cell of the table. Where a calibrator jumps, noisy cells are counted in parts, so that this holds for
+    step functions too. Otherwise a table of both scores is counted, coarser under noise.
 
     Parameters
     ----------
@@ -98,6 +115,9 @@ class PairedMetrics(Method[PairedPerformance]):
         The column of the other model's scores; empty for a calibrator.
     measure
         Settings of the evaluation.
+    cut
+        Whether cells are counted in parts where the calibrator jumps; without it, the table is that of an evaluation by
+        itself.
 
     Examples
     --------
@@ -112,6 +132,7 @@ class PairedMetrics(Method[PairedPerformance]):
     calibrator: Calibrator | None = None
     column: str = ""
     measure: FederatedMetrics = _MEASURE
+    cut: bool = field(default=True, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if (self.calibrator is None) == (not self.column):
@@ -136,6 +157,8 @@ class PairedMetrics(Method[PairedPerformance]):
             cells = answer.part(join, 0)
             sheet = resolution.sheet_of(cells["cells"], cells.variance("cells"))
             totals = [_totals(answer.part(join, index), sheet) for index in (1, 2)]
+        elif self.cut and self.measure.alone != "record" and not self.measure.scores:
+            return self._result((yield from resolution.pair(calibrator)), totals)
         else:
             sheet = yield from resolution.sheet()
         return self._result(rescored(sheet, calibrator), totals)

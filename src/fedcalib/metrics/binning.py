@@ -486,4 +486,49 @@ class ListedScores(Axis):
         return True
 
 
+@final
+@dataclass(frozen=True)
+class CutLogOdds(Axis):
+    """Bins between given edges, such as those at which a calibrator jumps. There may be more bins: they stay empty.
+
+    Parameters
+    ----------
+    inner
+        The edges between bins: increasing probabilities above 0 and below 1. A bin includes its lower edge.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.metrics.binning import CutLogOdds
+    >>> CutLogOdds((0.2, 0.5)).checked_cells(np.array([0.1, 0.2, 0.6]), 4)
+    array([0, 1, 2])
+    """
+
+    inner: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.inner or not all(low < high for low, high in pairwise((0.0, *self.inner, 1.0))):
+            raise InputError(f"Expected increasing edges between 0 and 1, found {self.inner!r:.80}.")
+
+    def cells(self, probs: Floats, bins: int) -> Ints:
+        return np.searchsorted(self.edges(bins)[1:-1], np.asarray(probs, dtype=np.float64), side="right")
+
+    def checked_cells(self, probs: Floats, bins: int) -> Ints:
+        check_unit_interval(probs, "probabilities")
+        return self.cells(probs, bins)
+
+    def counted(self, probs: Floats, bins: int) -> Ints:
+        return np.stack([np.bincount(self.cells(column, bins), minlength=bins) for column in probs.T])
+
+    def edges(self, bins: int) -> Floats:
+        """Edges of the bins that are used, which may be fewer."""
+        if bins <= len(self.inner):
+            raise InputError(f"Expected at least {len(self.inner) + 1} bins, one more than edges, found {bins}.")
+        return np.array([0.0, *self.inner, 1.0])
+
+    def middles(self, bins: int) -> Floats:
+        edges = self.edges(bins)
+        return np.asarray((edges[1:] + edges[:-1]) / 2)
+
+
 EVEN: Final = EvenProbability()

@@ -1,4 +1,4 @@
-"""Queries about queries: the same query on calibrated records, clipped per client, or the sizes of clients' answers.
+"""Queries about queries: the same on calibrated records, by group or clipped per client, or sizes of clients' answers.
 
 Sizes are in records: a client's norm is the largest, over blocks, of the L2 norm of its sum in the block divided by the
 most that one record can add there.
@@ -7,7 +7,7 @@ most that one record can add there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
 from typing import final
@@ -19,7 +19,8 @@ from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.numeric import MAX_STEPS, ExactSum
 from fedcalib.privacy.ring import clipped, norms
-from fedcalib.query import Block, Bound, ClientQuery, ClientTerms, Query, RecordQuery, Rows, counted_on
+from fedcalib.queries.scores import Values, check_groups, groups_of
+from fedcalib.query import Answer, Block, Bound, ClientQuery, ClientTerms, Query, RecordQuery, Rows, counted_on
 from fedcalib.randomness import Randomness, Simulated
 from fedcalib.records import Records
 from fedcalib.types import Array, Floats, Ints
@@ -68,6 +69,65 @@ class Calibrated(RecordQuery):
 
     def expand(self, exact: Array) -> Array:
         return self.query.expand(exact)
+
+
+@final
+@dataclass(frozen=True)
+class ByGroup(RecordQuery):
+    """The same query for each group of a public list, and once more for records that are in none of them.
+
+    A record adds to the copy of its own group what it would add without groups, and nothing to the others. So every
+    bound stays as it is, and a budget holds for all groups at once.
+
+    Parameters
+    ----------
+    query
+        The query; each of its blocks becomes one of shape (groups + 1, ...).
+    group
+        The column that says to which group a record belongs.
+    groups
+        The values of that column that define groups, a public list.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> from fedcalib.queries.class_tables import LabelCounts
+    >>> from fedcalib.queries.wrapped import ByGroup
+    >>> records = fc.Records.of_scores([0.1, 0.9, 0.8], [0, 1, 0], sex=["F", "M", "X"])
+    >>> ByGroup(LabelCounts(2), "sex", ("F", "M")).pooled(records).tolist()
+    [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
+    """
+
+    query: Query
+    group: str
+    groups: Values
+
+    def __post_init__(self) -> None:
+        if not self.group or not isinstance(self.query, RecordQuery):
+            raise InputError("Expected a column of groups and a query about records, found others.")
+        check_groups(self.group, self.groups)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        copies = len(self.groups) + 1
+        return {name: replace(block, shape=(copies, *block.shape)) for name, block in self.query.blocks.items()}
+
+    def rows(self, records: Records) -> Rows:
+        rows = self.query.rows(records)
+        group = groups_of(records, self.group, self.groups)[:, None]
+        cells = np.arange(self.query.size)[None] if rows.cells is None else rows.cells
+        sizes = np.array([block.size for block in self.query.blocks.values()])
+        starts = np.cumsum(sizes) - sizes
+        block = np.searchsorted(starts, np.maximum(cells, 0), side="right") - 1
+        moved = cells + starts[block] * len(self.groups) + group * sizes[block]
+        return Rows(np.where((cells < 0) | (cells >= self.query.size), -1, moved), rows.values)
+
+    def part(self, answer: Answer, group: int) -> Answer:
+        """The answer of one group to the query itself."""
+        values, variances = (
+            {name: one[group] for name, one in part.items()} for part in (answer.values, answer.variances)
+        )
+        return Answer(values, variances, answer.clients)
 
 
 _CLIP_SLACK = 1 + 2.0**-32  # keeps a norm within its bound whatever its rounding in floating point

@@ -342,6 +342,7 @@ class Calibration:
     holdout: float = 0.3  # share of records to measure on; 0 for none
     session: WorkflowSession = field(default_factory=WorkflowSession)
     min_count: int = MIN_RECORDS  # the smallest count that published tables of exact models show, apart from 0
+    records: int | None = None  # a public guess of the number of records, which sets the resolution under noise
 
     def __post_init__(self) -> None:
         check_made(self.method, Method, "a method")
@@ -385,12 +386,20 @@ class Calibration:
 
     def _at_sites(self, schema: Schema) -> Phase[Fitted]:
         """Fit and measure in one conversation: sites at a distance hold no records out by a server's coin."""
-        return Phase.of("calibration", FitAndMeasure(self.method), self.privacy, self.participation, schema)
+        method = FitAndMeasure(self.method, FederatedMetrics(records=self.records))
+        return Phase.of("calibration", method, self.privacy, self.participation, schema)
+
+    @property
+    def _measurement(self) -> FederatedMetrics:
+        """Settings of the measurement, of the share of the records that is held out."""
+        held = 1.0 if self.test is not None or not self.holdout else self.holdout
+        return FederatedMetrics(records=None if self.records is None else max(round(held * self.records), 1))
 
     @property
     def _settings(self) -> dict[str, Any]:
         parts = {"method": self.method, "privacy": self.privacy, "participation": self.participation}
-        return {**{name: wire.encode(part) for name, part in parts.items()}, "holdout": self.holdout}
+        told = {} if self.records is None else {"records": self.records}
+        return {**{name: wire.encode(part) for name, part in parts.items()}, "holdout": self.holdout, **told}
 
     def _split(self, conductor: Conductor) -> Split:
         """Read the records, and set apart what is to be measured."""
@@ -435,7 +444,7 @@ class Calibration:
     def _measure(self, calibrator: Calibrator, privacy: Privacy, schema: Schema) -> Phase[PairedPerformance]:
         # one query needs no cohorts of its own: everybody answers it
         who = Everyone() if isinstance(self.participation, Disjoint) else self.participation
-        method = before_and_after(calibrator, schema.classes, FederatedMetrics())
+        method = before_and_after(calibrator, schema.classes, self._measurement)
         return Phase.of("measurement", method, privacy, who, schema)
 
     def _measured(
@@ -492,6 +501,7 @@ class Calibration:
             "split_seed": self.session.split_seed,
             "simulate": self.session.simulate,
             "holdout": None if self.test else self.holdout,
+            "records about": self.records,
             "files": ", ".join(path.name for path in (*self.data.files, *(self.test.files if self.test else ()))),
         }
         return {name: value for name, value in facts.items() if value not in (None, "")}
@@ -513,6 +523,7 @@ def calibrate(
     test: Any = None,
     holdout: float = 0.3,
     min_count: int = MIN_RECORDS,
+    records_about: int | None = None,
     **options: Unpack[Options],
 ) -> CalibrationResult:
     """Fit a calibrator across sites without pooling their records, and measure what it changes.
@@ -537,6 +548,9 @@ def calibrate(
         Share of records to measure on instead of fitting; 0 for none.
     min_count
         The smallest count of records, apart from 0, that published tables and figures of an exact model show.
+    records_about
+        A public guess of the number of records, held-out ones included, which sets the resolution of the measurement
+        under noise; 2,000 or the number of clients if left out.
     **options
         Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
@@ -571,4 +585,4 @@ def calibrate(
     source, session = opening(data, **options)
     tested = None if test is None else Data.of(test, source.columns)
     who, model = participation or Everyone(), privacy or SecAgg()
-    return Calibration(source, method or Auto(), model, who, tested, holdout, session, min_count).run()
+    return Calibration(source, method or Auto(), model, who, tested, holdout, session, min_count, records_about).run()

@@ -95,6 +95,7 @@ def compare(
     holdout: Holdout | None = None,
     repeats: int = 3,
     spend: bool = False,
+    records_about: int | None = None,
     **options: Unpack[Options],
 ) -> ComparisonResult:
     """Run every method on the same records, and compare what each gives and takes.
@@ -120,6 +121,9 @@ def compare(
         How many splits a simulation averages over.
     spend
         Spend the budget instead of simulating.
+    records_about
+        With `spend`, a public guess of the number of records, held-out ones included, which sets the resolution of the
+        measurement under noise.
     **options
         Columns, seeds (`simulate` is 0 if left out and nothing is spent), state, ledger and notices: see
         `fedcalib.workflows.session.Options`.
@@ -145,7 +149,7 @@ def compare(
     source, session = opening(data, **options)
     model, who, apart = privacy or SecAgg(), participation or Everyone(), holdout or ByRecord()
     made, refused = (_by_name(methods), {}) if methods is not None else offered({})
-    comparison = MethodComparison(source, made, model, who, apart, session, refused)
+    comparison = MethodComparison(source, made, model, who, apart, session, refused, records_about)
     return comparison.spend() if spend else comparison.simulate(repeats)
 
 
@@ -190,6 +194,13 @@ class MethodComparison:
     holdout: Holdout
     session: WorkflowSession
     refused: Mapping[str, str] = field(default_factory=dict)  # methods that could not be made, with the reasons
+    records: int | None = None  # a public guess of the number of records, which sets the resolution under noise
+
+    @property
+    def _measurement(self) -> FederatedMetrics:
+        """Settings of the measurement, of the share of the records that is held out."""
+        share = self.holdout.share
+        return FederatedMetrics(records=None if self.records is None else max(round(share * self.records), 1))
 
     def simulate(self, repeats: int = 3) -> ComparisonResult:
         """Run every method on the same splits, each with the whole budget, and measure exactly."""
@@ -256,7 +267,7 @@ class MethodComparison:
     def _settings(self) -> dict[str, Any]:
         methods = {name: wire.encode(method) for name, method in self.methods.items()}
         how = [wire.encode(self.privacy), wire.encode(self.participation), repr(self.holdout)]
-        return {"methods": methods, "how": how}
+        return {"methods": methods, "how": how, **({} if self.records is None else {"records": self.records})}
 
     def _split(self, federation: Federation, state: State, repeat: int) -> HeldOut:
         fitted, held = self.holdout.part(federation, state.derived(f"holdout {repeat}"))
@@ -280,7 +291,7 @@ class MethodComparison:
         _check_some(fits, refused)
         who = Everyone() if isinstance(self.participation, Disjoint) else self.participation
         times = 1 if held.classes == 2 else len(fits) + 1
-        measure = Phase.of("measure", FederatedMetrics(), scaled(self.privacy, whole / times), who, held)
+        measure = Phase.of("measure", self._measurement, scaled(self.privacy, whole / times), who, held)
         if measure.spending.unit != unit:  # the queries bound another unit than the privacy model usually does
             return self._phases(fitted, held, measure.spending.unit)
         return ComparisonPhases(fits, measure, times, parallel, refused)
@@ -430,7 +441,8 @@ def _read_again(phase: Phase[Measurement], base: Result[Measurement], calibrator
             raise RefusedError("the table of scores of the base model does not measure it")
         return answer
 
-    return drive(PairedMetrics(calibrator, measure=phase.agreed.method), phase.agreed.schema, recall)  # type: ignore[arg-type]
+    method = PairedMetrics(calibrator, measure=phase.agreed.method, cut=False)  # type: ignore[arg-type]
+    return drive(method, phase.agreed.schema, recall)
 
 
 def _simulated(name: str, trials: Sequence[Trial], before: Sequence[Figures]) -> MethodRow:

@@ -29,6 +29,7 @@ from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
+from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.table import ACCURACY, AUC
 from fedcalib.privacy import Privacy
@@ -321,6 +322,8 @@ class Monitor:
         How to fit a calibrator to each window, which serves later ones; None for no recalibration.
     memory
         How many of the latest windows are used; each has twice the weight of the one before.
+    measure
+        Settings of the evaluation of a window.
 
     Examples
     --------
@@ -341,6 +344,7 @@ class Monitor:
     recalibration: Method[Calibrator] | None = None
     memory: int = 4
     min_effect: float = MIN_EFFECT
+    measure: FederatedMetrics = field(default_factory=FederatedMetrics)
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_effect < 1:
@@ -360,7 +364,7 @@ class Monitor:
         reference: list[Mapping[str, Signal]] = []
         for label in labels:
             served = mixed(taught[-self.memory :])
-            result = ask(label, ReviewWindow(served, self.recalibration))
+            result = ask(label, ReviewWindow(served, self.recalibration, self.measure))
             found = signals(result.artifact.metrics)
             changes = self._changes(found, reference)
             alarms = tuple(change.alarm for change in changes if change.alarming)

@@ -21,6 +21,7 @@ from fedcalib.loop import Result
 from fedcalib.method import Method
 from fedcalib.methods.compare_models import ReviewWindow
 from fedcalib.methods.domain_shift import AccT
+from fedcalib.methods.evaluation import FederatedMetrics
 from fedcalib.methods.platt import PlattScaling
 from fedcalib.metrics.intervals import UNKNOWN, Measured
 from fedcalib.metrics.reliability import Reliability
@@ -74,6 +75,7 @@ def monitor(
     min_effect: float = MIN_EFFECT,
     calibrator: Calibrator | None = None,
     rounds: int | None = None,
+    records_about: int | None = None,
     **options: Unpack[Options],
 ) -> MonitorResult:
     """Measure calibration, ranking and confidence by windows of time, with alarms.
@@ -107,6 +109,8 @@ def monitor(
         Applied before anything is measured.
     rounds
         Only the latest windows, so many of them; all if left out.
+    records_about
+        A public guess of the number of records of a window, which sets the resolution under noise.
     **options
         Columns (`time` is "day" if left out), seeds, state, ledger and notices: see
         `fedcalib.workflows.session.Options`.
@@ -144,6 +148,7 @@ def monitor(
         calibrator=calibrator,
         rounds=rounds,
         session=session,
+        records=records_about,
     ).run()
 
 
@@ -558,6 +563,7 @@ class Monitoring:
     session: WorkflowSession = field(default_factory=WorkflowSession)
     start: Day | None = None  # the first day that counts; None for that of the earliest record
     until: Day | None = None  # the last day that counts; None for that of the latest record
+    records: int | None = None  # a public guess of the records of a window, which sets the resolution under noise
 
     def __post_init__(self) -> None:
         check_made(self.privacy, Privacy, "a privacy model")
@@ -622,7 +628,7 @@ class Monitoring:
     @property
     def _settings(self) -> dict[str, Any]:
         names = ("by", "start", "until", "recalibrate", "false_alarms", "min_effect", "rounds")
-        plain = {name: getattr(self, name) for name in names}
+        plain = {name: getattr(self, name) for name in (*names, *(("records",) if self.records else ()))}
         parts = {name: wire.encode(getattr(self, name)) for name in ("privacy", "calibrator", "method")}
         return {**plain, **parts}
 
@@ -660,11 +666,13 @@ class Monitoring:
     def _monitor(self, schema: Schema) -> Monitor:
         usual = PlattScaling() if schema.classes == 2 else AccT()
         recalibration = (self.method or usual) if self.recalibrate else None
-        return Monitor(self.false_alarms, recalibration, min_effect=self.min_effect)
+        measure = FederatedMetrics(records=self.records)
+        return Monitor(self.false_alarms, recalibration, min_effect=self.min_effect, measure=measure)
 
     def _reviewed(self, schema: Schema) -> ReviewWindow:
         """What the first window is asked: nothing was learnt before it."""
-        return ReviewWindow(mixed(()), self._monitor(schema).recalibration)
+        planned = self._monitor(schema)
+        return ReviewWindow(mixed(()), planned.recalibration, planned.measure)
 
     def _first(self, windows: Windows) -> Phase[Review]:
         return self._phase(self._reviewed(windows.schema), windows)
