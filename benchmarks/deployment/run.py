@@ -1,7 +1,8 @@
 """Our own node against Flower's SuperNode: a job with one query on three sites, real processes, TLS, one machine.
 
-Run with `python -m benchmarks.deployment.run`; writes results.csv beside itself. A job takes six messages per site. The
-processor time of a site is that of all its processes, between two jobs: the first job of a federation is not counted.
+Run with `python -m benchmarks.deployment.run`; writes results.csv beside itself. A job takes five messages per site.
+The processor time of a site is that of all its processes, between two jobs: the first job of a federation is not
+counted.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from tests.e2e.test_tutorial import blocks, commands
 from fedcalib.deploy.job import Job
 
 HERE = Path(__file__).parent
-MESSAGES = 6  # hello, begin, shares, ask, confirm, unmask
+MESSAGES = 5  # hello, shares, ask, confirm, unmask
 TICKS = os.sysconf("SC_CLK_TCK")
 COLUMNS = ("what", "sites", "seconds", "cpu_per_message", "load")
 
 
 def processor_seconds(fleet: Fleet) -> list[float]:
     """What each site's processes have used so far, with those that have ended."""
-    return [_tree(fleet.running[name].pid) for name in fleet.names]
+    return [tree_seconds(fleet.running[name].pid) for name in fleet.names]
 
 
-def _tree(pid: int) -> float:
+def tree_seconds(pid: int) -> float:
+    """Processor seconds of a process and of all that it started, as far as they are waited for."""
     total = 0
     for one in [pid, *descendants(pid)]:
         fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()

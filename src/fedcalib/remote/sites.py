@@ -60,13 +60,17 @@ class Notice:
 @final
 @dataclass(frozen=True)
 class ConnectedSite:
-    """A connected site: its address, its name, and its clients, which are numbered from `first`."""
+    """A connected site: its address, its name, and its clients, which are numbered from `first`.
+
+    `keys` are those of its masks, where it was asked for them with the greeting.
+    """
 
     address: str
     site: str
     first: int
     clients: int
     classes: int
+    keys: str = ""
 
 
 _CLOCK_SECONDS: Final = 300.0  # by which the clock of a site may differ from the server's
@@ -133,7 +137,7 @@ class SiteConnections:
         first = 0
         for site in sorted(chosen):
             address, reply = chosen[site]
-            self.sites[site] = ConnectedSite(address, site, first, reply.clients, reply.classes)
+            self.sites[site] = ConnectedSite(address, site, first, reply.clients, reply.classes, reply.keys)
             first += reply.clients
             if reply.version != __version__ and self.watch is not None:
                 told = f"site '{site}' runs fedcalib {reply.version[:20]}, and this server {__version__}"
