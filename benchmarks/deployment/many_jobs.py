@@ -32,11 +32,24 @@ Row = dict[str, float]
 
 
 def held(fleet: Fleet) -> tuple[int, int, int]:
-    """Processes, open files and MiB of the server and all sites."""
+    """Processes, open files and MiB of the server and all sites.
+
+    Flower waits for the app of a job that has ended when the next one starts; until then its entry is empty.
+    """
     pids = [pid for process in fleet.running.values() for pid in (process.pid, *descendants(process.pid))]
-    files = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
-    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
-    return len(pids), files, pages * os.sysconf("SC_PAGE_SIZE") >> 20
+    found = [one for pid in pids if (one := _held(Path(f"/proc/{pid}"))) is not None]
+    files, pages = sum(one[0] for one in found), sum(one[1] for one in found)
+    return len(found), files, pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+def _held(process: Path) -> tuple[int, int] | None:
+    """Open files and pages of a process; None where it has ended."""
+    try:
+        if not (process / "cmdline").read_bytes():
+            return None
+        return len(list((process / "fd").iterdir())), int((process / "statm").read_text().split()[1])
+    except OSError:
+        return None
 
 
 def quiet(fleet: Fleet, processes: int) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -38,8 +39,9 @@ def tree_seconds(pid: int) -> float:
     """Processor seconds of a process and of all that it started, as far as they are waited for."""
     total = 0
     for one in [pid, *descendants(pid)]:
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        total += sum(int(field) for field in fields[11:15])  # own and that of ended children, user and system
+        with suppress(OSError):  # it has just ended, and its parent counts it
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            total += sum(int(field) for field in fields[11:15])  # own and that of ended children, user and system
     return total / TICKS
 
 
