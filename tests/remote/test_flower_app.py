@@ -18,7 +18,7 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.fab_format_version import normalize_and_validate_fab_format
 
 ROOT = Path(__file__).resolve().parents[2]
-APP = ROOT / "flower_app"
+APP = ROOT / "flower-app"
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,7 @@ def test_flower_hub_would_take_it(capsys: pytest.CaptureFixture[str]) -> None:
     config = tomllib.loads((APP / "pyproject.toml").read_text())
     publish._validate_description(config["project"]["description"])
     publish._validate_app_name(config["project"]["name"], "app")
+    publish._validate_app_name(APP.name, "folder")
     assert len(config["project"]["description"]) <= 200
     paths = publish._collect_file_paths(APP)
     publish._validate_files(paths)
