@@ -108,7 +108,8 @@ PROTOCOL: Final = 3  # of these messages; 1 had no greeting, 2 no keys in it. Di
 class Introduction:
     """A site's name, its clients (1 except in simulations) and classes, its versions, and its clock in seconds.
 
-    `keys` are those of its masks, where the greeting held a plan for them.
+    `keys` are those of its masks, where the greeting held a plan for them; `epsilon_left` is what is left of its yearly
+    budget, where its policy lets a server know.
     """
 
     site: str
@@ -118,6 +119,7 @@ class Introduction:
     protocol: int = 1
     clock: int = 0
     keys: str = ""
+    epsilon_left: float | None = None
 
 
 @final

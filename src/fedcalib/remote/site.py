@@ -79,7 +79,7 @@ class Site:
                     reply = self._reply(action, text, entry)
                     self.journal.note({**entry, "outcome": "answered"})
                 except Exception as error:
-                    word = _word(error)
+                    word = self.policy.told_word(_word(error))
                     self.journal.note({**entry, "outcome": "refused", "word": word, "reason": logged_reason(error)})
                     return write(Refused(word))
                 return write(reply)
@@ -108,7 +108,8 @@ class Site:
         elif greeting.begin is not None and greeting.classes == classes:
             keys = self._keys_or_consent(greeting.begin, entry)
         versions = (__version__, PROTOCOL, round(time.time()))
-        return Introduction(self.identity.name, len(self.federation), classes, *versions, keys)
+        left = self.policy.told_left(self.journal.spent_in_a_year)
+        return Introduction(self.identity.name, len(self.federation), classes, *versions, keys, left)
 
     def _keys_or_consent(self, begin: Begin, entry: dict[str, Any]) -> str:
         """The keys for a run that this site could take part in; empty where none are asked for.
