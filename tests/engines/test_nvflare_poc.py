@@ -134,8 +134,8 @@ def test_a_site_s_own_policy_refuses_by_name(federation: tuple[Path, Callable[[J
 
     dear = refused(Job("fed-bbq", "distributed", len(NAMES), epsilon=5.0, timeout=60))
     assert all(f"Site '{name}' allows a smaller epsilon only" in dear for name in NAMES)
-    local = refused(Job("fed-bbq", "local", len(NAMES), epsilon=0.5, timeout=60))
-    assert all(f"Site '{name}' does not allow this privacy model" in local for name in NAMES), local
+    shown = refused(Job("fed-bbq", "open", len(NAMES), timeout=60))
+    assert all(f"Site '{name}' does not allow this privacy model" in shown for name in NAMES), shown
     (folder / "south.toml").write_text(f"{POLICY}queries = ['LabelHistogram']\n")
     named = refused(Job("score-curves", "distributed", len(NAMES), epsilon=0.5, timeout=60))
     (folder / "south.toml").write_text(POLICY)

@@ -76,6 +76,13 @@ def test_sites_that_are_away_or_have_other_classes_are_named(everybody: Places) 
     assert found["site-00"] == SiteBudget(False, "has 2 classes, and the job 3; set classes in the job", 1.0)
 
 
+def test_a_site_that_is_not_needed_is_not_missed(everybody: Places) -> None:
+    here = {name: site.handle for name, site in everybody.sites.items() if name != "site-04"}
+    job = Job("fed-bin", "distributed", 4, epsilon=0.5)
+    found = inquire(LocalTransport(here), everybody.directory, job.outline(), job.schema, 0.1)
+    assert list(found) == ["site-00", "site-01", "site-02", "site-03"]
+
+
 def test_another_word_for_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('tell_budget = "exact"\n')
     assert Policy.read(tmp_path / "policy.toml").tell_budget == "exact"

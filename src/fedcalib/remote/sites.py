@@ -126,7 +126,7 @@ class SiteConnections:
                 self.lost[reply.site] = problem
             else:
                 chosen[reply.site] = (address, reply)
-        if wanted is not None and len(chosen) < wanted:
+        if wanted is not None and len(texts) < wanted:  # otherwise nobody that is absent is missed
             absent = {site for site in known if site not in chosen and site not in self.lost}
             self.lost |= dict.fromkeys(absent, "is not connected; start it, or see what its own output says")
         return chosen
