@@ -1,7 +1,8 @@
 """Our own node against Flower's SuperNode: a job with one query on three sites, real processes, TLS, one machine.
 
-Run with `python -m benchmarks.deployment.run`; writes results.csv beside itself. A job takes six messages per site. The
-processor time of a site is that of all its processes, between two jobs: the first job of a federation is not counted.
+Run with `python -m benchmarks.deployment.run`; writes results.csv beside itself. A job takes five messages per site.
+The processor time of a site is that of all its processes, between two jobs: the first job of a federation is not
+counted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -23,21 +25,23 @@ from tests.e2e.test_tutorial import blocks, commands
 from fedcalib.deploy.job import Job
 
 HERE = Path(__file__).parent
-MESSAGES = 6  # hello, begin, shares, ask, confirm, unmask
+MESSAGES = 5  # hello, shares, ask, confirm, unmask
 TICKS = os.sysconf("SC_CLK_TCK")
 COLUMNS = ("what", "sites", "seconds", "cpu_per_message", "load")
 
 
 def processor_seconds(fleet: Fleet) -> list[float]:
     """What each site's processes have used so far, with those that have ended."""
-    return [_tree(fleet.running[name].pid) for name in fleet.names]
+    return [tree_seconds(fleet.running[name].pid) for name in fleet.names]
 
 
-def _tree(pid: int) -> float:
+def tree_seconds(pid: int) -> float:
+    """Processor seconds of a process and of all that it started, as far as they are waited for."""
     total = 0
     for one in [pid, *descendants(pid)]:
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        total += sum(int(field) for field in fields[11:15])  # own and that of ended children, user and system
+        with suppress(OSError):  # it has just ended, and its parent counts it
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            total += sum(int(field) for field in fields[11:15])  # own and that of ended children, user and system
     return total / TICKS
 
 

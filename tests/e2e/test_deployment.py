@@ -65,7 +65,7 @@ def hostile_app(folder: Path, marker: Path) -> Path:
     """Our app, but for the part that runs at a site: it leaves a mark where it runs."""
     app = folder / "app"
     app.mkdir()
-    ours = Path(__file__).parents[2] / "flower_app"
+    ours = Path(__file__).parents[2] / "flower-app"
     text = (ours / "pyproject.toml").read_text().replace('"fedcalib_app:client"', '"hostile:client"')
     (app / "pyproject.toml").write_text(text)
     (app / "fedcalib_app.py").write_text((ours / "fedcalib_app.py").read_text())

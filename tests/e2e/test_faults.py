@@ -26,7 +26,7 @@ from tests.e2e.fleet import POLICY, Fleet, Submitted, descendants, every, fedcal
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, full]
 TIMEOUT = 20
-STAGES = ("begin", "shares", "ask", "confirm", "unmask")
+STAGES = ("hello", "shares", "ask", "confirm", "unmask")
 
 
 @pytest.fixture(scope="module")

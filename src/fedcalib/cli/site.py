@@ -248,6 +248,7 @@ def policy() -> None:
         f"privacy_models = {json.dumps(list(rules.privacy_models))}",
         *(f"{name} = {getattr(rules, name)}" for name in _LIMITS),
         f'quorum = "{rules.quorum}"',
+        f'tell_budget = "{rules.tell_budget}"  # or "exact", or "no"',
     ]
     print("\n".join(lines))
 

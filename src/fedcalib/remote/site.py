@@ -79,7 +79,7 @@ class Site:
                     reply = self._reply(action, text, entry)
                     self.journal.note({**entry, "outcome": "answered"})
                 except Exception as error:
-                    word = _word(error)
+                    word = self.policy.told_word(_word(error))
                     self.journal.note({**entry, "outcome": "refused", "word": word, "reason": logged_reason(error)})
                     return write(Refused(word))
                 return write(reply)
@@ -101,14 +101,30 @@ class Site:
 
     def _introduce(self, text: str, entry: dict[str, Any]) -> Introduction:
         """Who this site is; where a run is proposed, only if it could take part in it, which costs nothing to ask."""
-        classes = self.federation.schema.classes
+        classes, keys = self.federation.schema.classes, ""
         greeting = read(text, Greeting, self.policy.allow_types) if text else Greeting(PROTOCOL, "")
         if greeting.protocol != PROTOCOL:
             entry["server"] = f"protocol {greeting.protocol}, fedcalib {greeting.version}"
         elif greeting.begin is not None and greeting.classes == classes:
-            self._consider(greeting.begin.outline, entry)
+            keys = self._keys_or_consent(greeting.begin, entry)
         versions = (__version__, PROTOCOL, round(time.time()))
-        return Introduction(self.identity.name, len(self.federation), classes, *versions)
+        left = self.policy.told_left(self.journal.spent_in_a_year)
+        return Introduction(self.identity.name, len(self.federation), classes, *versions, keys, left)
+
+    def _keys_or_consent(self, begin: Begin, entry: dict[str, Any]) -> str:
+        """The keys for a run that this site could take part in; empty where none are asked for.
+
+        Empty as well where the plan is not the next one of the run: a server that has lost its state learns that this
+        site could take part, and goes on with `begin`.
+        """
+        state = self._consider(begin.outline, entry)
+        if not begin.terms:
+            return ""
+        try:
+            return self._keys(begin, state)
+        except ProtocolError as error:
+            entry["reason"] = logged_reason(error)
+            return ""
 
     def _consider(self, outline: Outline, entry: dict[str, Any]) -> RunState:
         """The state of a run that this site can take part in: its policy, budget, disk and records allow it."""
@@ -125,17 +141,20 @@ class Site:
         return self._run_state(outline)
 
     def _begin(self, begin: Begin, entry: dict[str, Any]) -> Agreed:
-        outline = begin.outline
-        state = self._consider(outline, entry)
-        if not begin.terms:
-            self.journal.save(outline.run, state.to_json())
-            return Agreed("")
+        state = self._consider(begin.outline, entry)
+        if begin.terms:
+            return Agreed(self._keys(begin, state))
+        self.journal.save(begin.outline.run, state.to_json())
+        return Agreed("")
+
+    def _keys(self, begin: Begin, state: RunState) -> str:
+        """Fresh keys for a plan, or those that were drawn for it before; they are saved before they leave."""
         terms = SetupPlan.from_json(begin.terms)
-        self._check_terms(terms, outline)
+        self._check_terms(terms, begin.outline)
         client = self._client(state)
         advert = client.keys(terms)
-        self.journal.save(outline.run, replace(state, masks=client.to_json()).to_json())
-        return Agreed(advert.to_json())
+        self.journal.save(begin.outline.run, replace(state, masks=client.to_json()).to_json())
+        return advert.to_json()
 
     def _rehearse(self, query: Query, mechanism: Mechanism, outline: Outline) -> None:
         """Refuse what takes too much work, and what not even an empty site could answer; no record is looked at."""
