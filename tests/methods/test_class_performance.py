@@ -198,3 +198,55 @@ def test_many_classes_have_no_products_and_still_cover(classes: int) -> None:
     assert 0 <= low < high and found.measure("cwece").value == pytest.approx(
         fc.metrics.classwise_ece(data.probs, data.labels), abs=1e-9
     )
+
+
+def test_the_confusion_table_is_that_of_scikit_learn() -> None:
+    data = records()
+    expected = sklearn_metrics.confusion_matrix(data.labels, data.probs.argmax(axis=1))
+    assert np.array_equal(measured(data, fc.SecAgg()).confusion, expected)
+    assert measured(data, fc.DistributedDP(1.0), confusion=False).confusion is None
+
+
+def test_a_noisy_confusion_table_spreads_as_it_says() -> None:
+    data = records(6000)
+    truth = sklearn_metrics.confusion_matrix(data.labels, data.probs.argmax(axis=1))
+    found = [measured(data, fc.DistributedDP(1.0), seed=seed) for seed in range(20)]
+    errors = np.array([one.confusion - truth for one in found])
+    assert all((one.confusion >= 0).all() for one in found)
+    assert np.mean(errors**2) == pytest.approx(found[0].confusion_noise, rel=0.3)
+
+
+def test_reliability_by_class_is_that_of_pooled_records() -> None:
+    data = records()
+    found, pooled = measured(data, fc.Open()), fc.metrics.Reliability.classwise(data.probs, data.labels)
+    for row in found.classes:
+        assert np.array_equal(row.table.count[0], pooled.count[row.label])
+        assert np.array_equal(row.table.correct[0], pooled.correct[row.label])
+        assert np.allclose(row.table.confidence[0], pooled.confidence[row.label], atol=1e-9)
+        drawn = found.class_reliability(row.label)
+        assert np.allclose(drawn.rate.value, pooled.accuracy[row.label], equal_nan=True)
+
+
+def test_reliability_by_class_under_noise_is_paid_for() -> None:
+    data = records(20_000)
+    assert measured(data, fc.DistributedDP(5.0)).class_reliability(0) is None
+    drawn = measured(data, fc.DistributedDP(5.0), class_auc=True).class_reliability(0)
+    pooled = fc.metrics.Reliability.classwise(data.probs, data.labels).accuracy[0]
+    known = np.isfinite(drawn.rate.value)
+    assert known.sum() >= 5
+    assert np.mean((drawn.rate.low <= pooled) & (pooled <= drawn.rate.high)) >= 0.8
+    assert np.abs(drawn.rate.value - pooled)[known].mean() < 0.1
+
+
+def test_published_tables_by_class_hold_no_small_count() -> None:
+    found = measured(records(400), fc.SecAgg())
+    shown = found.published()
+    hidden = np.isnan(shown.confusion)
+    assert hidden.any() and np.array_equal(shown.confusion[~hidden], found.confusion[~hidden])
+    for table, gone in ((found.confusion, hidden), (found.confusion.T, hidden.T)):
+        sums, numbers = np.where(gone, table, 0).sum(axis=1), gone.sum(axis=1)
+        assert ((numbers == 0) | (numbers > 1)).all() and ((sums == 0) | (sums >= 11)).all()
+    for row in shown.classes:
+        counts = [] if row.table is None else [row.table.correct, row.table.count - row.table.correct]
+        assert all(((part == 0) | (part >= 11)).all() for part in counts)
+    assert ((shown.confusion[~hidden] == 0) | (shown.confusion[~hidden] >= 11)).all()

@@ -16,6 +16,7 @@ from fedcalib.estimation.class_sums import SHARED_RECORDS, ClassGaps, ClassSums,
 from fedcalib.estimation.trees import nonnegative_leaves
 from fedcalib.metrics.binning import EvenLogOdds, bin_edges
 from fedcalib.metrics.reliability import Reliability
+from fedcalib.numeric import sigmoid
 from fedcalib.queries.class_outcomes import (
     ClassOutcomes,
     ClassResiduals,
@@ -61,6 +62,10 @@ class ClassMessage(ABC):
     def table(self, parts: list[Answer]) -> tuple[Reliability, float]:
         """The reliability table of the top label, and the variance of the noise on its counts."""
 
+    @abstractmethod
+    def class_tables(self, parts: list[Answer]) -> tuple[tuple[Reliability, ...], float]:
+        """The reliability table of each class, none where they were not counted, and the variance of their noise."""
+
 
 @final
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class ExactMessage(ClassMessage):
     classes: int
     bins: int
     scores: bool
+    confusion: bool | None = None
     cut: None = None
 
     @property
@@ -80,9 +86,15 @@ class ExactMessage(ClassMessage):
             ClassResiduals(self.classes, self.bins),
             spread(self.classes, self.bins),
             WholeLosses(),
-            ConfusionTable(self.classes) if self.classes <= _MAX_CONFUSION else ClassOutcomes(self.classes),
+            ConfusionTable(self.classes) if self._whole else ClassOutcomes(self.classes),
+            LabelHistogram(self.classes, self.bins),
             *((LabelHistogram(self.classes, self._cells, axis=_SCORE_AXIS),) if self.scores else ()),
         )
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the whole confusion table is sent."""
+        return self.classes <= _MAX_CONFUSION if self.confusion is None else self.confusion
 
     @property
     def _small(self) -> bool:
@@ -105,7 +117,7 @@ class ExactMessage(ClassMessage):
             ClassGaps(gap, np.zeros_like(gap), np.diag(top["squares"]) - np.outer(gap, gap) * share, max(records, 1.0)),
             ClassGaps(residual, np.zeros_like(residual), covariance, max(records, 1.0) * self.classes),
             LossTotal(log_loss[0], log_loss[1], 0.0), LossTotal(brier[0], brier[1], 0.0), outcomes_of(classes),
-            *((_histograms(parts[5]), np.zeros((self.classes, 1))) if self.scores else ()),
+            *((_histograms(parts[6]), np.zeros((self.classes, 1))) if self.scores else ()),
         )  # fmt: skip
 
     def _products(self, spread: Answer) -> Floats:
@@ -120,6 +132,12 @@ class ExactMessage(ClassMessage):
         counts, gap = parts[0]["outcomes"], parts[0]["gap"]
         return Reliability(counts.sum(axis=0)[None], (counts[0] + gap)[None], counts[0][None]), 0.0
 
+    def class_tables(self, parts: list[Answer]) -> tuple[tuple[Reliability, ...], float]:
+        """Probabilities sum to the number of records of the class and the residuals in each bin."""
+        pairs = zip(_histograms(parts[5]), parts[1]["residual"], strict=True)
+        found = ((own, own + others, residual) for (own, others), residual in pairs)
+        return tuple(Reliability(count[None], (own + gap)[None], own[None]) for own, count, gap in found), 0.0
+
 
 @final
 @dataclass(frozen=True)
@@ -131,12 +149,13 @@ class NoisyMessage(ClassMessage):
     scores: bool
     cut: float
     laplace: bool = True  # whether the noise may be Laplace
+    confusion: bool | None = None
 
     @property
     def queries(self) -> tuple[Query, ...]:
         unit = float(self.classes) if self.scores else 1.0  # each class's histogram has a weight of one
-        small = self.classes <= _MAX_NOISY_CONFUSION
-        counts = (ConfusionTable if small else ClassOutcomes)(self.classes, unit * _CLASSES)
+        whole = self.classes <= _MAX_NOISY_CONFUSION if self.confusion is None else self.confusion
+        counts = (ConfusionTable if whole else ClassOutcomes)(self.classes, unit * _CLASSES)
         return (
             TopLabelOutcomes(self._inner, unit * _OUTCOMES),
             ClassResiduals(self.classes, self.bins, unit * _RESIDUALS),
@@ -185,6 +204,18 @@ class NoisyMessage(ClassMessage):
         cuts = np.array([0.0, *self._inner, 1.0])
         table = Reliability(counts.sum(axis=0)[None], confidence[None], counts[0][None], cuts)
         return table, float(parts[0].variance("outcomes").max())
+
+    def class_tables(self, parts: list[Answer]) -> tuple[tuple[Reliability, ...], float]:
+        """Cells of the scores that the AUC of each class is read from."""
+        if not self.scores:
+            return (), 0.0
+        cuts, middle = _NOISY_SCORE_AXIS.edges(_NOISY_SCORES), sigmoid(_NOISY_SCORE_AXIS.odds(_NOISY_SCORES))
+        found = map(nonnegative_leaves, _histograms(parts[4]))
+        tables = (
+            Reliability(both.sum(axis=0)[None], (both.sum(axis=0) * middle)[None], both[0][None], cuts)
+            for both in found
+        )
+        return tuple(tables), float(_noise_of(parts[4]).max())
 
 
 @final

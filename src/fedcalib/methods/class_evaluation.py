@@ -8,7 +8,7 @@ outcomes by confidence, residuals by class and bin, two losses, and outcomes by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite, sqrt
 from typing import Final, final
@@ -40,6 +40,7 @@ from fedcalib.queries.wrapped import Calibrated
 from fedcalib.query import Answer, Join, Query, Unit
 from fedcalib.records import Schema
 from fedcalib.types import Floats
+from fedcalib.wire import ADDED
 
 _CHANGES: Final = 0.4  # weight of the changes of losses beside two messages of weight one
 _UNCUT: Final = "not stated under noise, since single records could change it too much: the cut log loss is"
@@ -62,6 +63,10 @@ class ClassMetrics(Method[ClassPerformance]):
     class_auc
         Whether to count scores by class for the AUC of each class against the rest. None: where sums are exact. Under
         noise it takes half of the budget.
+    confusion
+        Whether to count records by actual and predicted class, for the confusion table. None: where sums are exact up
+        to 64 classes, under noise up to five. Under noise it costs no more, but with many classes precision, recall and
+        F1 are then sums of many noisy counts.
     epsilon, unit, alone
         What the run may spend, on whom, and who adds noise; filled in by the run. None for exact sums.
 
@@ -78,6 +83,7 @@ class ClassMetrics(Method[ClassPerformance]):
     bins: int = 15
     margin: float = 5.0
     class_auc: bool | None = None
+    confusion: bool | None = field(default=None, metadata=ADDED)
     epsilon: float | None = None
     unit: Unit | None = None
     alone: Unit | None = None
@@ -96,7 +102,7 @@ class ClassMetrics(Method[ClassPerformance]):
         join = Join(message.queries)
         answer = yield join
         parts = [answer.part(join, index) for index in range(len(join.parts))]
-        return self.reading(message, message.sums(parts)).performance(*message.table(parts))
+        return self.reading(message, message.sums(parts)).performance(parts)
 
     def message(self, schema: Schema) -> ClassMessage:
         """What is sent: as much as exact sums can carry, or as little as noise needs."""
@@ -104,9 +110,10 @@ class ClassMetrics(Method[ClassPerformance]):
             raise InputError(f"Expected at least 3 classes, found {schema.classes}; use FederatedMetrics for two.")
         scores = self.epsilon is None if self.class_auc is None else self.class_auc
         if self.epsilon is None:
-            return ExactMessage(schema.classes, self.bins, scores)
+            return ExactMessage(schema.classes, self.bins, scores, self.confusion)
         cut = log_loss_cut(schema.classes, self.margin)
-        return NoisyMessage(schema.classes, self.bins, scores, cut, laplace=self.unit != "client")
+        laplace = self.unit != "client"
+        return NoisyMessage(schema.classes, self.bins, scores, cut, laplace=laplace, confusion=self.confusion)
 
     def reading(self, message: ClassMessage, sums: ClassSums) -> ClassReading:
         """The figures that follow from sums."""
@@ -157,8 +164,7 @@ class PairedClassMetrics(Method[PairedPerformance]):
         before, after, changed = reconciled(sums[0], sums[1], answer.part(join, 2), cut)
         shared = answer.part(join, 3)["products"] if exact else None
         first, second = (self.metrics.reading(message, found) for found in (before, after))
-        earlier = first.performance(*message.table(sides[0]))
-        later = second.performance(*message.table(sides[1]))
+        earlier, later = first.performance(sides[0]), second.performance(sides[1])
         return PairedPerformance(earlier, later, first.changes(second, changed, shared))
 
 
@@ -228,13 +234,25 @@ class ClassReading:
     epsilon: float | None
     local: bool  # every record adds noise of its own
 
-    def performance(self, table: Reliability, noise: float) -> ClassPerformance:
+    def performance(self, parts: list[Answer]) -> ClassPerformance:
         """The evaluation with all that can be stated."""
         reasons = {name: reason for name in self._ranges if (reason := self._reason(name))}
         figures = {name: self._measured(name, name in reasons) for name in self._ranges}
-        known = self.sums.known
-        rows, told = (self._rows(), ()) if known else ((), (_NOTHING,))
-        return ClassPerformance(figures, reasons, self.sums.records, table, noise, rows, self.message.cut, told)
+        tables, class_noise = self.message.class_tables(parts)
+        rows, told = (self._rows(tables), ()) if self.sums.known else ((), (_NOTHING,))
+        confusion, confusion_noise = self._confusion if self.sums.known else (None, 0.0)
+        return ClassPerformance(
+            figures, reasons, self.sums.records, *self.message.table(parts), rows, self.message.cut, told,
+            confusion=confusion, confusion_noise=confusion_noise, class_noise=class_noise,
+        )  # fmt: skip
+
+    @property
+    def _confusion(self) -> tuple[Floats | None, float]:
+        """Records by actual and predicted class, none negative, and the variance of the noise on each."""
+        counts, noise = self.sums.outcomes.confusion, float(self.sums.outcomes.right_noise.max())
+        if counts is None:
+            return None, 0.0
+        return np.ascontiguousarray(np.maximum(counts, 0.0).T), noise
 
     def changes(
         self, after: ClassReading, changed: tuple[LossTotal, LossTotal, LossTotal], shared: Floats | None
@@ -329,17 +347,19 @@ class ClassReading:
         other = "" if epsilon is None else f" or epsilon {_rounded(self.epsilon * epsilon)}"
         return f"not measurable at this epsilon: needs {wanted}{other}"
 
-    def _rows(self) -> tuple[ClassRow, ...]:
-        """One row per class."""
+    def _rows(self, tables: Sequence[Reliability]) -> tuple[ClassRow, ...]:
+        """One row per class; `tables` are their reliability tables, or none."""
         found, classes = self.sums.outcomes, self.message.classes
         precision = found.rates(found.predicted, found.predicted_noise)
         recall = found.rates(found.missed, found.missed_noise)
         f1 = [self._class_f1(label) for label in range(classes)]
         areas: Sequence[ClassEstimate | None] = [None] * classes if self._areas is None else self._areas[0]
-        counts = np.maximum(found.right + found.missed, 0.0)
+        counts = np.maximum(found.right + found.missed, 0.0).tolist()
+        own: Sequence[Reliability | None] = tables or [None] * classes
+        columns = zip(counts, precision, recall, f1, areas, own, strict=True)
         return tuple(
-            ClassRow(label, float(counts[label]), _row(p), _row(r), _row(f), None if area is None else _row(area))
-            for label, (p, r, f, area) in enumerate(zip(precision, recall, f1, areas, strict=True))
+            ClassRow(label, count, _row(p), _row(r), _row(f), None if area is None else _row(area), table)
+            for label, (count, p, r, f, area, table) in enumerate(columns)
         )
 
     def _class_f1(self, label: int) -> ClassEstimate:

@@ -87,7 +87,7 @@ def check_unit_interval(values: Floats, name: str) -> None:
 
 def small_cells(counts: Floats, min_count: int = MIN_RECORDS) -> int:
     """Number of cells in which a count is from 1 to `min_count` - 1; counts are (kinds, ...), such as by label."""
-    return int(_is_small(counts, min_count).any(axis=0).sum())
+    return int(is_small(counts, min_count).any(axis=0).sum())
 
 
 def merged_cells(counts: Floats, min_count: int = MIN_RECORDS) -> Ints | None:
@@ -121,7 +121,7 @@ def merged_cells(counts: Floats, min_count: int = MIN_RECORDS) -> Ints | None:
     group, first = np.zeros(len(counts)), 0
     for cell, column in enumerate(np.asarray(counts, dtype=np.float64).T):
         group = group + column
-        if not _is_small(group, min_count).any():
+        if not is_small(group, min_count).any():
             sums.append(group)
             starts.append(first)
             group, first = np.zeros(len(counts)), cell + 1
@@ -129,14 +129,60 @@ def merged_cells(counts: Floats, min_count: int = MIN_RECORDS) -> Ints | None:
         if not starts:
             return None
         group, first = group + sums.pop(), starts.pop()
-        if not _is_small(group, min_count).any():
+        if not is_small(group, min_count).any():
             return np.array([*starts, first])
     return np.array(starts, dtype=np.int64)
 
 
-def _is_small(counts: Floats, min_count: int) -> Bools:
+def is_small(counts: Any, min_count: int) -> Bools:
     """Whether counts are from 1 to `min_count` - 1, whatever rounding left of them."""
     return np.asarray((counts > 0.5) & (counts < min_count - 0.5))
+
+
+def shown_cells(counts: Floats, min_count: int = MIN_RECORDS) -> Bools:
+    """Which cells of a table of counts by two kinds may be shown.
+
+    Cells that count from 1 to `min_count` - 1 records are withheld. Totals of rows and columns are known from other
+    figures, so what is withheld in a row or column can be computed up to its sum: further cells of it, the smallest
+    first, are withheld until there are none or at least two, and their sum may be shown.
+
+    Parameters
+    ----------
+    counts
+        Exact counts, shape (rows, columns).
+    min_count
+        The smallest count that may be shown, apart from 0.
+
+    Returns
+    -------
+    array of bool
+        Shape (rows, columns).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcalib.metrics.binning import shown_cells
+    >>> shown_cells(np.array([[90, 3, 20], [12, 80, 30], [14, 15, 99]])).astype(int)
+    array([[1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1]])
+    """
+    shown = ~is_small(counts, min_count)
+    while True:
+        before = int(shown.sum())
+        for line, own in (*zip(counts, shown, strict=True), *zip(counts.T, shown.T, strict=True)):
+            _cover(line, own, min_count)
+        if int(shown.sum()) == before:
+            return shown
+
+
+def _cover(line: Floats, shown: Bools, min_count: int) -> None:
+    """Withhold more cells of a row or column until what is withheld tells nothing small; `shown` is changed."""
+    for cell in np.argsort(np.where(line > 0.5, line, np.inf), kind="stable"):  # a zero hides nothing
+        hidden = line[~shown]
+        if not len(hidden) or (len(hidden) > 1 and not is_small(hidden.sum(), min_count)):
+            return
+        shown[cell] = False
 
 
 def odds_cells(odds: Floats, cells: int, reach: float) -> Ints:

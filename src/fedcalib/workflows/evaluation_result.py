@@ -98,7 +98,7 @@ class EvaluationResult(WorkflowResult):
             "unmeasurable": documents.unmeasurable(self.metrics),
             "threshold": self.threshold,
             **rival,
-            **({"classes": classes} if classes else {}),
+            **({"classes": classes, "confusion": reports.confusion(self._lines["model"])} if classes else {}),
             "groups": [one.to_json() for one in self.groups],
             "between_sites": {name: one.to_json() for name, one in self.between_sites.items()},
             "per_site": None if self.sites is None else [site.to_json() for site in self.sites],

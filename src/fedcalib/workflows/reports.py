@@ -273,6 +273,12 @@ def class_rows(found: Measurement, min_count: int | None) -> list[dict[str, Any]
     return [row.to_json() for row in shown.classes] if isinstance(shown, ClassPerformance) else []
 
 
+def confusion(found: Measurement) -> list[list[float | None]] | None:
+    """Records by actual class (rows) and predicted class, as they may be published; None for a cell that may not be."""
+    counts = found.confusion if isinstance(found, ClassPerformance) else None
+    return None if counts is None else [[None if np.isnan(one) else one for one in row] for row in counts.tolist()]
+
+
 def class_table(rows: Sequence[Mapping[str, Any]]) -> tuple[PageTable, ...]:
     """The table by class for a page."""
     names = documents.class_figures(rows)
