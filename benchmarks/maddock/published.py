@@ -36,8 +36,12 @@ TABLES = {
     "cifar100": ("lenet5", "wideresnet164", "densenetbc100"),
     "mnist": ("cnn 0.1", "cnn iid"),  # benchmarks/base_models trains these; without them they are left out
     "mnist-sgd": ("cnn 0.1, rate 0.001", "cnn iid, rate 0.001"),
+    "cifar10-fedavg": ("cnn 0.1", "cnn 0.3", "cnn iid"),
 }
+BETAS = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "1.0", "iid")
+EVEN = 1000.0  # stands for IID among betas
 FIGURES = {"cifar10": ("lenet5", "resnet20", "wideresnet164"), "cifar100": ("lenet5",), "mnist": ("cnn 0.1",)}
+FIGURES |= {"cifar10-fedavg": ("cnn 0.1",)}
 ROUNDS, CLIP, CLIPS = 12, 0.5, (10.0, 50.0)
 WEIGHTED = fc.methods.Weighted
 EXACT, HUNDRED = fc.Open(), Deal()
@@ -158,6 +162,16 @@ def by_clip() -> Iterator[Case]:
             yield Case("11", rounds, f"FedTemp, C = {-1 if clip == inf else clip:g}", method)
 
 
+def own_skew(beta: float, totals: tuple[float, ...]) -> Iterator[Case]:
+    """Figure 6c: a network trained by clients of some skew is calibrated by clients of the same skew."""
+    deal = Deal(beta=beta)
+    for series, method in binned(ROUNDS, totals):
+        yield Case("6c", beta, series, method, deal=deal)
+    yield Case("6c", beta, "FedTemp", fc.FedTemp.as_published(), deal=deal)
+    yield Case("6c", beta, "FedOPVector", fc.FedOPVector.as_published(), deal=deal)
+    yield Case("6c", beta, "FedCal", fc.FedCal.as_published(), deal=deal)
+
+
 def figures(dataset: str, totals: tuple[float, ...]) -> Iterator[Case]:
     yield from by_rounds(totals)
     yield from by_skew(totals)
@@ -202,6 +216,12 @@ def calibrated(case: Case, fit: fc.Federation, seed: str) -> fc.Calibrator:
     raise SystemExit(f"Nobody was drawn in some round of {case.series}, nine times over; draw more clients.")
 
 
+def line(key: tuple[object, ...], found: dict[str, float], base: dict[str, float]) -> dict[str, object]:
+    """A row of published.csv."""
+    values = [f"{part[name]:.6g}" for part in (found, base) for name in MEASURED]
+    return dict(zip(COLUMNS, (*key, *values), strict=True))
+
+
 def measure(sheet: Sheet, dataset: str, network: str, run: int, cases: Iterable[Case]) -> None:
     for case in cases:
         key = (case.figure, dataset, network, f"{case.x:g}", case.series, run)
@@ -209,8 +229,7 @@ def measure(sheet: Sheet, dataset: str, network: str, run: int, cases: Iterable[
             continue
         fit, test, base = clients(dataset, network, case.deal, run)
         found = row(calibrated(case, fit, " ".join(map(str, key))), test)
-        values = [f"{part[name]:.6g}" for part in (found, base) for name in MEASURED]
-        sheet.add(dict(zip(COLUMNS, (*key, *values), strict=True)))
+        sheet.add(line(key, found, base))
 
 
 def averages(sheet: Sheet, dataset: str, network: str, run: int) -> None:
@@ -222,9 +241,7 @@ def averages(sheet: Sheet, dataset: str, network: str, run: int) -> None:
     for series, value in found.items():
         key = ("averages", dataset, network, "0.1", series, run)
         if not sheet.has(*key):
-            after = row(Temperature(float(value)), test)
-            values = [f"{part[name]:.6g}" for part in (after, base) for name in MEASURED]
-            sheet.add(dict(zip(COLUMNS, (*key, *values), strict=True)))
+            sheet.add(line(key, row(Temperature(float(value)), test), base))
 
 
 def main() -> int:
@@ -243,6 +260,10 @@ def main() -> int:
         for dataset, name in known(FIGURES):
             measure(sheet, dataset, name, run, figures(dataset, class_totals(dataset, name, run)))
             averages(sheet, dataset, name, run)
+        for dataset, name in known({} if told.quick else {"mnist": tuple(f"cnn {beta}" for beta in BETAS)}):
+            skew = name.removeprefix("cnn ")
+            own = own_skew(EVEN if skew == "iid" else float(skew), class_totals(dataset, name, run))
+            measure(sheet, dataset, name, run, own)
     return 0
 
 
