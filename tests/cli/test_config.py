@@ -110,7 +110,7 @@ def test_classes_are_spelt_as_words(name: str, word: str) -> None:
 
 def test_a_flag_may_stand_in_the_environment_under_its_own_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDCALIB_PLAN_FORMAT", "json")
-    monkeypatch.setenv("FEDCALIB_PLAN_CLIENTS", "1000")
+    monkeypatch.setenv("FEDCALIB_PLAN_RECORDS", "1000")
     said = shell("plan", "--metric", "accuracy", "--epsilon", 1)
     assert said.code == 0 and said.json["command"] == "plan"
     assert "FEDCALIB" not in shell("plan", "--help").out

@@ -144,7 +144,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "evaluate": ("evaluate", "scores.csv"),
     "compare": ("compare", "scores.csv", "--methods", "fed-bin", "--repeats", 1),
     "monitor": ("monitor", "scores.csv", "--recalibrate"),
-    "plan": ("plan", "--metric", "auc", "--clients", 500, "--epsilon", 1),
+    "plan": ("plan", "--metric", "auc", "--records", 500, "--epsilon", 1),
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.cli.conftest import Shell
 
 
-def test_solves_for_clients_and_draws_the_curve(shell: Shell, home: Path) -> None:
+def test_solves_for_records_and_draws_the_curve(shell: Shell, home: Path) -> None:
     said = shell(
         "plan",
         "--metric",
@@ -21,7 +21,7 @@ def test_solves_for_clients_and_draws_the_curve(shell: Shell, home: Path) -> Non
     )
     assert said.code == 0
     assert said.json["enough"] is True
-    assert 100 < said.json["clients"] < 10_000
+    assert 100 < said.json["records"] < 10_000
     assert said.json["error"] < 0.025
     assert said.json["buckets"] == said.json["arity"] ** said.json["height"]
     assert (home / "plan.svg").read_text().startswith("<svg")
@@ -34,7 +34,7 @@ def test_solves_for_epsilon(shell: Shell) -> None:
         "accuracy",
         "--target-error",
         0.02,
-        "--clients",
+        "--records",
         20_000,
         "--privacy",
         "local",
@@ -46,7 +46,7 @@ def test_solves_for_epsilon(shell: Shell) -> None:
 
 
 def test_says_when_there_is_not_enough_data(shell: Shell) -> None:
-    said = shell("plan", "--metric", "auc", "--clients", 100, "--epsilon", 0.1, "--privacy", "local")
+    said = shell("plan", "--metric", "auc", "--records", 100, "--epsilon", 0.1, "--privacy", "local")
     assert said.code == 0
     assert "Not enough data" in said.out
 

@@ -48,7 +48,7 @@ def test_what_an_evaluation_says_it_needs_is_what_the_planner_says(name: str) ->
     """In order of magnitude: one noisy table cannot tell better."""
     scores, records = ScoreModel(0.3, 0.75, 1.5), 60
     drawn = fc.Records.of_scores(*scores.draw(records, np.random.default_rng(1)))
-    needed = Study(name, "distributed", scores).clients_for(float("inf"), 1.0).clients
+    needed = Study(name, "distributed", scores).records_for(float("inf"), 1.0).records
     said = []
     for seed in range(15):
         federation = fc.InProcess(fc.Federation.iid(drawn, 5, 0))
@@ -73,19 +73,19 @@ def test_the_score_model_is_what_it_says() -> None:
     assert truth("ece", calibrated) < 1e-4
 
 
-def test_solves_for_clients_and_for_epsilon() -> None:
+def test_solves_for_records_and_for_epsilon() -> None:
     study = Study("auc", "distributed")
-    clients = study.clients_for(0.02, 1.0)
-    assert clients.error == pytest.approx(0.02, rel=0.25)
-    assert study.forecast(4 * clients.clients, 1.0).error < 0.014
-    epsilon = study.epsilon_for(0.02, 2 * clients.clients)
+    records = study.records_for(0.02, 1.0)
+    assert records.error == pytest.approx(0.02, rel=0.25)
+    assert study.forecast(4 * records.records, 1.0).error < 0.014
+    epsilon = study.epsilon_for(0.02, 2 * records.records)
     assert 0.01 < epsilon.epsilon < 1.0
     assert epsilon.error == pytest.approx(0.02, rel=0.3)
 
 
-def test_more_clients_and_more_epsilon_help() -> None:
+def test_more_records_and_more_epsilon_help() -> None:
     study = Study("recall", "local")
-    errors = [study.forecast(clients, 2.0).error for clients in (10_000, 100_000, 1_000_000)]
+    errors = [study.forecast(size, 2.0).error for size in (10_000, 100_000, 1_000_000)]
     assert errors[0] > errors[1] > errors[2]
     assert study.forecast(10_000, 5.0).error < errors[0]
 
@@ -105,7 +105,7 @@ def test_refuses_nonsense() -> None:
     with pytest.raises(InputError, match="no epsilon"):
         Study("auc", "secagg").epsilon_for(0.01, 1000)
     with pytest.raises(InputError, match="target error above 0"):
-        Study("auc").clients_for(0.0, 1.0)
+        Study("auc").records_for(0.0, 1.0)
     with pytest.raises(InputError, match="positive rate"):
         ScoreModel(positive_rate=0.0)
 

@@ -239,8 +239,8 @@ def _others() -> dict[str, Commands]:
         ),
         "plan": Commands(
             (
-                "plan --metric accuracy --clients 1000 --epsilon 1 --plot plan.svg --format json",
-                "plan --metric auc --clients 2000 --privacy secagg --format json",
+                "plan --metric accuracy --records 1000 --epsilon 1 --plot plan.svg --format json",
+                "plan --metric auc --records 2000 --privacy secagg --format json",
                 "plan --metric auc --format json",
             )
         ),

@@ -137,8 +137,8 @@ def test_windows_that_serve_the_same_are_planned_once(home: Path, monkeypatch: p
 
 
 def test_a_plan_is_that_of_the_command(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = plan("accuracy", clients=1000, epsilon=1.0)
-    assert found.to_json() == printed(capsys, "plan --metric accuracy --clients 1000 --epsilon 1")
+    found = plan("accuracy", records=1000, epsilon=1.0)
+    assert found.to_json() == printed(capsys, "plan --metric accuracy --records 1000 --epsilon 1")
     frame = found.to_frame()
     assert len(frame) == len(found.around) == 15
     assert found.forecast in found.around  # one study has one error, in the verdict and in the table

@@ -179,3 +179,37 @@ def test_a_file_that_is_gone_loses_its_digest_and_nothing_else(scores: Path, mon
     assert not scores.exists()
     assert not done.evidence.inputs
     assert done.evidence.transcripts
+
+
+def test_every_command_with_a_report_has_a_bundle(shell: Shell, scores: Path, home: Path) -> None:  # noqa: F811
+    shell("ledger", "limit", "budget.db", "patients", "--epsilon", 2)
+    paid = ("--spend", "--epsilon", 1, "--ledger", "budget.db", "--account", "patients")
+    methods = ("compare", scores, "--methods", "platt-scaling,fed-bin", "--classifier", "Heart risk 2.1")
+    commands = {
+        "simulated": (*methods, "--repeats", 1),
+        "spent": (*methods, *paid),
+        "watched": ("monitor", scores, "--by", "week"),
+        "planned": ("plan", "--metric", "accuracy", "--records", 500, "--epsilon", 1),
+    }
+    for name, words in commands.items():
+        said = shell(*words, "--bundle", f"{name}.zip", "--format", "json")
+        assert said.code == 0, said.err
+        assert said.json["bundle"] == f"{name}.zip"
+        checked = shell("verify", f"{name}.zip", "--format", "json")
+        assert checked.code == 0
+        assert checked.json["whole"] is True
+        assert {"report.html", "result.json", "sheet.md", "privacy.txt", "ledger.json"} <= set(checked.json["files"])
+    with ZipFile("spent.zip") as archive:
+        assert json.loads(archive.read("ledger.json"))["epsilon_left"] == "1"
+        assert "platt-scaling-fit" in json.loads(archive.read("transcripts.json"))
+        assert "Heart risk 2.1" in archive.read("report.html").decode()
+    with ZipFile("simulated.zip") as archive:
+        assert archive.read("privacy.txt").startswith(b"Simulation")
+
+
+def test_a_simulation_states_no_digest(scores: Path) -> None:
+    """Its secret is its seed: anybody could compute the digest of records that they guess."""
+    for done in (evaluate(scores, fc.SecAgg(), simulate=0), monitor(scores, by="week", simulate=0, state="state")):
+        assert not done.evidence.inputs
+        assert not done.evidence.transcripts
+        assert "digest" not in render(done.contents())

@@ -56,7 +56,7 @@ def results() -> dict[str, Any]:
         "evaluate": fc.evaluate(frame(), **COLUMNS, split_seed=1),
         "compare": fc.compare(frame(), methods, repeats=1, **COLUMNS),
         "monitor": fc.monitor(frame(), **COLUMNS),
-        "plan": fc.plan("auc", clients=1000, epsilon=1.0),
+        "plan": fc.plan("auc", records=1000, epsilon=1.0),
     }
 
 
@@ -248,7 +248,7 @@ SAME: dict[str, tuple[list[str], Any]] = {
         lambda file: fc.compare(file, [fc.PlattScaling(), fc.FedBin()], **COLUMNS),
     ),
     "monitor": ([], lambda file: fc.monitor(file, **COLUMNS)),
-    "plan": (["--metric", "auc", "--clients", "1000", "--epsilon", "1"], lambda _: results()["plan"]),
+    "plan": (["--metric", "auc", "--records", "1000", "--epsilon", "1"], lambda _: results()["plan"]),
 }
 
 

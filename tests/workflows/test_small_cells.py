@@ -24,6 +24,7 @@ from fedcalib.errors import InputError, RefusedError
 from fedcalib.metrics.binning import merged_cells, small_cells
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import Reliability
+from fedcalib.report.page import render
 from fedcalib.workflows import calibrate, evaluate, monitor
 from tests.cli.conftest import Shell, home, shell  # noqa: F401 - fixtures
 
@@ -179,7 +180,7 @@ def test_a_window_with_few_records_is_withheld(privacy: fc.privacy.Privacy) -> N
         assert set(last["metrics"].values()) == {None}
         assert last["signals"] == {}
         assert set(last["estimated_accuracy"].values()) == {None}
-        assert "week 3" in done.page().decode()
+        assert "week 3" in render(done.contents())
     assert done.to_json()["windows"][1]["metrics"]["accuracy"] is not None
 
 

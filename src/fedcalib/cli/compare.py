@@ -10,6 +10,7 @@ from typer import Option
 
 from fedcalib import registry
 from fedcalib.cli import options
+from fedcalib.cli.evidence import bundled
 from fedcalib.cli.options import Shared, panel, participation, privacy_model, shared
 from fedcalib.display import meant
 from fedcalib.errors import InputError
@@ -62,8 +63,6 @@ def compare(
     """Run every applicable method on your own records, and show what each gives and takes."""
     if flags.ledger is not None and not spend:
         raise InputError("Expected --spend with --ledger, found none; a simulation spends nothing.")
-    if flags.bundle is not None:
-        raise InputError("Expected --bundle with calibrate, evaluate or monitor, found compare; use --out instead.")
     voice = flags.voice
     if out is not None:
         documents.check_folder(out, NAMES)
@@ -81,6 +80,7 @@ def compare(
     )
     done = comparison.spend() if spend else comparison.simulate(repeats)
     written = {} if out is None else {"files": done.save(out, flags.about)}
+    written |= bundled(done, flags)
     voice.result({**done.to_json(), **written}, done.tables(), done.warnings)
 
 

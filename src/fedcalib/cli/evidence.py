@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from typer import Argument
@@ -12,17 +12,10 @@ from fedcalib.cli import options
 from fedcalib.cli.voice import USAGE, Voice
 from fedcalib.workflows.documents import TextTable
 from fedcalib.workflows.evidence import verify as verified
-from fedcalib.workflows.facts import About
+from fedcalib.workflows.result import WorkflowResult
 
 
-class Bundled(Protocol):
-    """A result that can be written as an evidence bundle."""
-
-    def bundle(self, path: Path | str, about: About) -> Path:
-        """Write the bundle."""
-
-
-def bundled(done: Bundled, flags: options.Shared) -> dict[str, Any]:
+def bundled(done: WorkflowResult, flags: options.Shared) -> dict[str, Any]:
     """Write the bundle where one was asked for; the result names its place."""
     return {} if flags.bundle is None else {"bundle": str(done.bundle(flags.bundle, flags.about))}
 

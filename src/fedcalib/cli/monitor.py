@@ -94,7 +94,7 @@ def watch(flags: Shared, monitoring: Monitoring, out: Path | None, chart: str, *
     if out is not None:
         documents.check_folder(out, (*NAMES, chart))
     done = monitoring.run()
-    written = {} if out is None else {"files": done.save(out, chart, flags.about)}
+    written = {} if out is None else {"files": done.save(out, flags.about, chart)}
     written |= bundled(done, flags)
     for sentence in done.findings:
         voice.note(sentence)

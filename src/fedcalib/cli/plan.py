@@ -1,9 +1,9 @@
-"""`fedcalib plan`: how many clients, how much privacy and how fine a table a study needs, before anybody is asked."""
+"""`fedcalib plan`: how many records, how much privacy and how fine a table a study needs, before anybody is asked."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -20,7 +20,7 @@ def plan(
     *,
     metric: Annotated[str, Option(help=f"One of {', '.join(metric.name for metric in shown_in('planning'))}.")],
     target_error: Annotated[float | None, Option(help="Root mean square error to reach, such as 0.01.")] = None,
-    clients: Annotated[int | None, Option(help="How many clients take part, one record each.")] = None,
+    records: Annotated[int | None, Option(help="How many records the sites have together.")] = None,
     epsilon: Annotated[float | None, Option(help="Total budget.")] = None,
     privacy: Annotated[str, Option(help="secagg, distributed or local.")] = "distributed",
     positive_rate: Annotated[float, Option(help="Share of positives that you expect.")] = 0.3,
@@ -30,21 +30,23 @@ def plan(
         Path | None, Option(help="Write the error curve here: .svg for a picture, .html for a page.")
     ] = None,
     out: Annotated[Path | None, Option(help="Directory for the plan and the error curve.")] = None,
+    bundle: options.Bundle = None,
     format_: options.Shape = options.Format.TEXT,
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Solve for whichever of clients, epsilon and error is left out, by simulating the study."""
+    """Solve for whichever of records, epsilon and error is left out, by simulating the study."""
     if out is not None:
         documents.check_folder(out, NAMES)
     found = planned(
         metric,
         target_error=target_error,
-        clients=clients,
+        records=records,
         epsilon=epsilon,
         privacy=privacy,
         scores=ScoreModel(positive_rate, auc, confidence),
     )
     drawn = {} if plot is None else {"plot": str(found.plot(plot))}
-    written = {} if out is None else {"files": found.save(out)}
+    written: dict[str, Any] = {} if out is None else {"files": found.save(out)}
+    written |= {} if bundle is None else {"bundle": str(found.bundle(bundle))}
     Voice(format_ is options.Format.JSON).result({**found.to_json(), **drawn, **written}, found.tables())

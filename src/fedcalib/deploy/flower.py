@@ -396,7 +396,7 @@ def _measured(job: Job, agreed: Agreement[Fitted], result: Result[Fitted], out: 
     done = CalibrationResult.at_sites(Phase("calibration", agreed), result, replayed=False)
     done.calibrator.save(out / "artifact.json", done.privacy)
     settings = {name: value for name, value in asdict(job).items() if value}
-    write_all(out, replace(done, provenance={"fedcalib": __version__, **settings}).files())
+    write_all(out, replace(done, provenance={"fedcalib": __version__, **settings}).pages())
     return {"artifact": "artifact.json", "report": "report.html"}
 
 

@@ -1,7 +1,7 @@
-"""Planning a study before it is run: how many clients, which epsilon, which error.
+"""Planning a study before it is run: how many records, which epsilon, which error.
 
 A `Study` predicts the error of a metric by simulating many evaluations: their tables of scores, at the resolution that
-`FederatedMetrics` would request, read by the estimators that it uses. It finds the clients or the epsilon that a target
+`FederatedMetrics` would request, read by the estimators that it uses. It finds the records or the epsilon that a target
 error needs. `suited_tree` is the tree of scores for methods that count one.
 """
 
@@ -109,7 +109,7 @@ def _check(name: str) -> None:
 
 _RUNS: Final = 120
 _ROUGH_RUNS: Final = 60  # while searching, and for studies around the answer
-_CLIENT_RANGE: Final = (50, 10**8)
+_RECORD_RANGE: Final = (50, 10**8)
 _EPSILON_RANGE: Final = (0.01, 50.0)
 _HALVINGS: Final = 11
 
@@ -124,8 +124,8 @@ class Forecast:
 
     Parameters
     ----------
-    clients
-        Number of clients, with one record each.
+    records
+        Number of records of all sites together.
     epsilon
         Epsilon; None under secure aggregation, which has none.
     resolution
@@ -142,7 +142,7 @@ class Forecast:
     True
     """
 
-    clients: int
+    records: int
     epsilon: float | None
     resolution: Resolution
     error: float
@@ -194,13 +194,13 @@ class Study:
         if self.privacy not in MODELS:
             raise InputError(f"Expected a privacy model among {', '.join(MODELS)}, found {self.privacy!r}.")
 
-    def forecast(self, clients: int, epsilon: float | None = None, *, rough: bool = False) -> Forecast:
-        """The predicted error of a study with this number of clients and this epsilon.
+    def forecast(self, records: int, epsilon: float | None = None, *, rough: bool = False) -> Forecast:
+        """The predicted error of a study with this number of records and this epsilon.
 
         Parameters
         ----------
-        clients
-            Number of clients, with one record each.
+        records
+            Number of records of all sites together.
         epsilon
             The whole budget; None under secure aggregation.
         rough
@@ -209,25 +209,25 @@ class Study:
         Raises
         ------
         InputError
-            If there is no client, or an epsilon is needed and missing.
+            If there is no record, or an epsilon is needed and missing.
         """
-        if clients < 1:
-            raise InputError(f"Expected at least one client, found {clients}.")
-        return _forecast(self, clients, self._epsilon(epsilon), _ROUGH_RUNS if rough else _RUNS)
+        if records < 1:
+            raise InputError(f"Expected at least one record, found {records}.")
+        return _forecast(self, records, self._epsilon(epsilon), _ROUGH_RUNS if rough else _RUNS)
 
-    def clients_for(self, target: float, epsilon: float | None = None) -> Forecast:
+    def records_for(self, target: float, epsilon: float | None = None) -> Forecast:
         """Forecast of the smallest study that reaches a target error, or of the largest one tried if none does.
 
         With an infinite target it is the smallest study in which the metric is stated at all.
         """
         checked = self._epsilon(epsilon)
-        return _least(target, _CLIENT_RANGE, lambda size, runs: _forecast(self, round(size), checked, runs))
+        return _least(target, _RECORD_RANGE, lambda size, runs: _forecast(self, round(size), checked, runs))
 
-    def epsilon_for(self, target: float, clients: int) -> Forecast:
+    def epsilon_for(self, target: float, records: int) -> Forecast:
         """Forecast at the least epsilon that reaches a target error, or at the largest one tried if none does."""
         if self.privacy == "secagg":
-            raise InputError("Secure aggregation has no epsilon to solve for; state the clients or leave them out.")
-        return _least(target, _EPSILON_RANGE, lambda size, runs: _forecast(self, clients, size, runs))
+            raise InputError("Secure aggregation has no epsilon to solve for; state the records or leave them out.")
+        return _least(target, _EPSILON_RANGE, lambda size, runs: _forecast(self, records, size, runs))
 
     def _epsilon(self, epsilon: float | None) -> float | None:
         if self.privacy == "secagg":
@@ -238,12 +238,12 @@ class Study:
 
 
 @lru_cache(maxsize=4096)
-def _forecast(study: Study, clients: int, epsilon: float | None, runs: int) -> Forecast:
-    simulated = SimulatedEvaluation(study.scores, MODELS[study.privacy](1.0 if epsilon is None else epsilon), clients)
+def _forecast(study: Study, records: int, epsilon: float | None, runs: int) -> Forecast:
+    simulated = SimulatedEvaluation(study.scores, MODELS[study.privacy](1.0 if epsilon is None else epsilon), records)
     values = np.array([figure(sheet, study.metric).value for sheet in simulated.sheets(runs)])
     errors = values[~np.isnan(values)] - truth(study.metric, study.scores)
     error = float(np.sqrt(np.mean(errors**2))) if errors.size else float("nan")
-    return Forecast(clients, epsilon, simulated.resolution, error, float(np.isnan(values).mean()))
+    return Forecast(records, epsilon, simulated.resolution, error, float(np.isnan(values).mean()))
 
 
 def _least(target: float, ends: tuple[float, float], try_: Callable[[float, int], Forecast]) -> Forecast:

@@ -110,19 +110,19 @@ class SimulatedEvaluation:
         The expected scores.
     privacy
         The privacy model.
-    clients
-        Number of clients, with one record each; the evaluation is told this number.
+    records
+        Number of records of all sites together; the evaluation is told this number.
     """
 
     scores: ScoreModel
     privacy: Privacy
-    clients: int
+    records: int
 
     @cached_property
     def resolution(self) -> Resolution:
         """The table that the evaluation would request."""
-        method, budget = FederatedMetrics(records=self.clients), self.privacy.budget
-        return Resolution.of(method if budget is None else method.with_budget(budget), Schema(2, self.clients))
+        method, budget = FederatedMetrics(records=self.records), self.privacy.budget
+        return Resolution.of(method if budget is None else method.with_budget(budget), Schema(2, self.records))
 
     def sheets(self, runs: int, seed: int = _SEED) -> Iterator[ScoreSheet]:
         """The tables of many runs, each with records of its own and the noise of the privacy model."""
@@ -130,17 +130,17 @@ class SimulatedEvaluation:
         chances = self.scores.between(self.resolution.axis.edges(self.resolution.cells))
         noise = self._noise(query, chances)
         for run in range(runs):
-            counts = rng.multinomial(self.clients, chances.reshape(-1)).reshape(chances.shape)
+            counts = rng.multinomial(self.records, chances.reshape(-1)).reshape(chances.shape)
             value, variance = noise.added(counts, rng, Simulated(seed).derive(str(run)))
             yield _returned(self.resolution.sheet(), Answer.of(query, value, variance, None))
 
     def _noise(self, query: Query, chances: Floats) -> _Noise:
         everyone = Everyone()
-        mechanism = self.privacy.mechanism(query, Plan((query,)), everyone.cohort(self.clients), everyone)
-        if isinstance(mechanism, RandomisedReports) and self.clients <= _MOST_REPORTS:
+        mechanism = self.privacy.mechanism(query, Plan((query,)), everyone.cohort(self.records), everyone)
+        if isinstance(mechanism, RandomisedReports) and self.records <= _MOST_REPORTS:
             return _Reports(query, mechanism)
-        total = _expected_total(mechanism, query, self.clients, chances)
-        return _Normal(query, mechanism.decode(query, total, self.clients, Simulated(0))[1])
+        total = _expected_total(mechanism, query, self.records, chances)
+        return _Normal(query, mechanism.decode(query, total, self.records, Simulated(0))[1])
 
 
 class _Noise(ABC):
@@ -196,13 +196,13 @@ def _returned(flow: Flow[ScoreSheet], answer: Answer) -> ScoreSheet:
     raise PlanError("Expected an evaluation of one query, found more.")
 
 
-def _expected_total(mechanism: Mechanism, query: Query, clients: int, chances: Floats) -> Array:
+def _expected_total(mechanism: Mechanism, query: Query, records: int, chances: Floats) -> Array:
     """The total that a mechanism decodes on average; only the noise of local reports depends on it."""
     if not isinstance(mechanism, RandomisedReports):
         return np.zeros(mechanism.width(query), dtype=np.uint64)
     parts = []
     for (name, coder), level in zip(mechanism.coders.items(), _levels(chances, query), strict=True):
-        reports = round(clients * (1.0 if mechanism.chances is None else mechanism.chances[name]))
+        reports = round(records * (1.0 if mechanism.chances is None else mechanism.chances[name]))
         own, other = coder.encoder.probabilities(coder.symbols.count)
         parts.append(np.append(reports * (level.reshape(-1) * (own - other) + other), reports))
     return np.concatenate(parts)

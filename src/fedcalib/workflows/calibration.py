@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack, final
 
 from fedcalib import wire
@@ -20,7 +19,6 @@ from fedcalib.data.reading import wording
 from fedcalib.display import check_made
 from fedcalib.errors import BudgetError, InputError, RefusedError
 from fedcalib.federation import Federation
-from fedcalib.files import save_text
 from fedcalib.loop import Result, Runtime
 from fedcalib.method import Method
 from fedcalib.methods.auto import Auto
@@ -33,9 +31,7 @@ from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
 from fedcalib.report.canvas import Figures
 from fedcalib.report.explorer import Explorer
-from fedcalib.report.notebook import in_notebook
-from fedcalib.report.page import Page, render
-from fedcalib.report.sheet import Sheet
+from fedcalib.report.page import Page
 from fedcalib.report.values import SiteRow
 from fedcalib.runtimes import InProcess
 from fedcalib.workflows import documents, reports, verdicts
@@ -51,7 +47,7 @@ from fedcalib.workflows.budget import (
 )
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.evaluation import site_rows
-from fedcalib.workflows.evidence import made, sheet_of, write_bundle
+from fedcalib.workflows.evidence import made
 from fedcalib.workflows.facts import UNKNOWN, About, Trail, call, meaning, stated
 from fedcalib.workflows.result import WorkflowResult
 from fedcalib.workflows.session import Conductor, Data, Options, Phase, WorkflowSession, opening
@@ -217,9 +213,6 @@ class CalibrationResult(WorkflowResult):
         drawn = self._figures
         return drawn if name is None else drawn[name]
 
-    def _repr_html_(self) -> str:
-        return in_notebook(self.contents())
-
     @cached_property
     def _sides(self) -> dict[str, Measurement]:
         """What curves are drawn of, as it may be published."""
@@ -263,39 +256,16 @@ class CalibrationResult(WorkflowResult):
             data=documents.text(self.document()),
         )
 
-    def report(self, path: documents.Folder, about: About = UNKNOWN) -> None:
-        """Write the report, one self-contained HTML page.
-
-        Parameters
-        ----------
-        path
-            The file.
-        about
-            The classifier's name, the period of the data and others, for the facts of the page.
-        """
-        save_text(Path(path), render(self.contents(about)))
+    def pages(self, about: About = UNKNOWN) -> dict[str, bytes]:
+        """The report page, and the pictures beside it where there are any."""
+        return {name: part for name, part in self.files(about).items() if name in ("report.html", *_PICTURES)}
 
     def files(self, about: About = UNKNOWN) -> dict[str, bytes]:
-        """The report page, and the pictures beside it where there are any."""
-        return {name: part for name, part in self._contents(about).items() if name in ("report.html", *_PICTURES)}
-
-    def _contents(self, about: About) -> dict[str, bytes]:
+        """The calibrator, the result, the report page, and the pictures beside it where there are any."""
         page = self.contents(about)
         contents = {"calibrator.json": self.calibrator.dumps(self.privacy).encode(), "result.json": page.data.encode()}
         contents |= reports.files(page, self._figures.pictures)
         return {name: part for name, part in contents.items() if name in NAMES}
-
-    def save(self, folder: documents.Folder, about: About = UNKNOWN) -> dict[str, str]:
-        """Write the calibrator, the result and the report into a folder; return where each file is."""
-        return documents.write_all(folder, self._contents(about))
-
-    def bundle(self, path: documents.Folder, about: About = UNKNOWN) -> Path:
-        """Write everything that belongs to the evidence into one zip file: see `fedcalib.workflows.evidence`."""
-        return write_bundle(path, self._contents(about), self.sheet(about), self.privacy, self.evidence)
-
-    def sheet(self, about: About = UNKNOWN) -> Sheet:
-        """The TRIPOD+AI items and the model card, filled in as far as the run can."""
-        return sheet_of(self.contents(about), about)
 
     @property
     def _measured_on(self) -> dict[str, str]:

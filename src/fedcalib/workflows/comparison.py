@@ -230,10 +230,10 @@ class MethodComparison:
                 except (BudgetError, RefusedError) as error:  # what was released of the other methods is still shown
                     refused[name] = str(error)
             conductor.tell()
-            spent = conductor.stated(phases.total)
+            spent, evidence = conductor.stated(phases.total), conductor.evidence()
         base, simulate = MethodRow(_BASE, private_values(before, before)), self.session.simulate
         paid = {"epsilon": spent.epsilon, "delta": spent.delta}
-        how: dict[str, Any] = {"simulation": simulate is not None, "seed": simulate}
+        how: dict[str, Any] = {"simulation": simulate is not None, "seed": simulate, "evidence": evidence}
         return self._result(base, rows, refused, spent.statement, paid, **how)
 
     def _result(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -13,14 +12,14 @@ import numpy as np
 from fedcalib.metrics.intervals import UNKNOWN, Measured
 from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
 from fedcalib.report.canvas import Figures, Picture
-from fedcalib.report.notebook import in_notebook
 from fedcalib.report.page import Page, Section, render
 from fedcalib.report.row_plots import comparison
 from fedcalib.report.values import Contender, PageTable, Said
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import Measurement
+from fedcalib.workflows.evidence import made
 from fedcalib.workflows.facts import UNKNOWN as UNNAMED
-from fedcalib.workflows.facts import About, call, stated, versions
+from fedcalib.workflows.facts import About, Trail, call, stated
 from fedcalib.workflows.result import WorkflowResult
 
 NAMES: Final = ("result.json", "report.html", "comparison.svg")
@@ -115,6 +114,7 @@ class ComparisonResult(WorkflowResult):
     settings: Mapping[str, Any] = field(default_factory=dict)  # repeated in the result
     privacy: Mapping[str, Any] = field(default_factory=dict)  # the privacy model, and what was or would be spent
     call: str = field(default_factory=lambda: call("compare(...) in Python"))  # the command or call that made it
+    evidence: Trail = field(default_factory=Trail)  # of a comparison that spent a budget
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -169,9 +169,6 @@ class ComparisonResult(WorkflowResult):
         drawn = Figures({one.title: one for one in self.pictures()})
         return drawn if name is None else drawn[name]
 
-    def _repr_html_(self) -> str:
-        return in_notebook(self.contents())
-
     def pictures(self) -> tuple[Picture, ...]:
         """The methods as rows of dots, one picture per metric."""
         rows = [
@@ -189,11 +186,12 @@ class ComparisonResult(WorkflowResult):
             next_steps=self._next_steps,
             facts=stated(about, self.call),
             privacy=(self.statement,),
+            meaning=self.evidence.remainder,
             private=not self.simulation,  # no count is shown, whatever the privacy model
             simulation=self.simulation,
             sections=(Section("Metric by metric", self.pictures(), (), self._reading), *self._costs),
             warnings=(*self.warnings, *(f"{name} was refused: {reason}" for name, reason in self.refused.items())),
-            provenance={**versions(), **{name: value for name, value in self._about.items() if value is not None}},
+            provenance=made(self._about, self.evidence),
             data=documents.text(self.to_json()),
         )
 
@@ -219,19 +217,11 @@ class ComparisonResult(WorkflowResult):
         kept = "This was a simulation and released nothing. " if self.simulation else ""
         return (f"{kept}Run `fedcalib calibrate --method {best}` on the same files.",)
 
-    def page(self, about: About = UNNAMED) -> bytes:
-        """The report as HTML."""
-        return render(self.contents(about)).encode()
-
-    def report(self, path: Path | str, about: About = UNNAMED) -> Path:
-        """Write the report as one HTML file."""
-        return documents.write_file(path, self.page(about))
-
-    def save(self, folder: documents.Folder, about: About = UNNAMED) -> dict[str, str]:
-        """Write the result, the report and a picture into a folder; return where each file is."""
-        first = next(iter(self.pictures()))
-        contents = (documents.text(self.to_json()).encode(), self.page(about), first.standalone().encode())
-        return documents.write_all(folder, dict(zip(NAMES, contents, strict=True)))
+    def files(self, about: About = UNNAMED) -> dict[str, bytes]:
+        """The result, the report and a picture."""
+        page, first = self.contents(about), next(iter(self.pictures()))
+        contents = (page.data, render(page), first.standalone())
+        return {name: one.encode() for name, one in zip(NAMES, contents, strict=True)}
 
     def _headline(self) -> str:
         if not self.rows:

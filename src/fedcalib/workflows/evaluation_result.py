@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import ClientErrors
 from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.artifacts.performance_parts import PairedPerformance
-from fedcalib.files import save_text
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.table import ACCURACY, AUC, ECE
 from fedcalib.report.canvas import Figures
 from fedcalib.report.explorer import Explorer
-from fedcalib.report.notebook import in_notebook
-from fedcalib.report.page import Page, Section, render
-from fedcalib.report.sheet import Sheet
+from fedcalib.report.page import Page, Section
 from fedcalib.report.values import MetricRow
-from fedcalib.workflows import documents, reports, site_spread, verdicts
+from fedcalib.workflows import class_reports, documents, reports, site_spread, verdicts
 from fedcalib.workflows.documents import Measurement
-from fedcalib.workflows.evidence import made, sheet_of, write_bundle
+from fedcalib.workflows.evidence import made
 from fedcalib.workflows.facts import UNKNOWN, About, Trail, meaning, stated
 from fedcalib.workflows.groups import GroupResult
 from fedcalib.workflows.result import WorkflowResult
@@ -88,7 +84,7 @@ class EvaluationResult(WorkflowResult):
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib evaluate --format json` prints it."""
         rival = {} if self.rival is None else {"rival": self._rival(self.rival)}
-        classes = reports.class_rows(self._lines["model"], None)
+        classes = class_reports.class_rows(self._lines["model"], None)
         return {
             "command": self.command,
             "method": "federated-metrics",
@@ -98,7 +94,7 @@ class EvaluationResult(WorkflowResult):
             "unmeasurable": documents.unmeasurable(self.metrics),
             "threshold": self.threshold,
             **rival,
-            **({"classes": classes, "confusion": reports.confusion(self._lines["model"])} if classes else {}),
+            **({"classes": classes, "confusion": class_reports.confusion(self._lines["model"])} if classes else {}),
             "groups": [one.to_json() for one in self.groups],
             "between_sites": {name: one.to_json() for name, one in self.between_sites.items()},
             "per_site": None if self.sites is None else [site.to_json() for site in self.sites],
@@ -188,9 +184,6 @@ class EvaluationResult(WorkflowResult):
     def _figures(self) -> Figures:
         return reports.figures(self._lines)
 
-    def _repr_html_(self) -> str:
-        return in_notebook(self.contents())
-
     def contents(self, about: About = UNKNOWN) -> Page:
         """The contents of the report."""
         drawn, lines = self._figures.pictures, self._lines
@@ -219,18 +212,6 @@ class EvaluationResult(WorkflowResult):
             data=documents.text(self.document()),
         )
 
-    def report(self, path: documents.Folder, about: About = UNKNOWN) -> None:
-        """Write the report, one self-contained HTML page.
-
-        Parameters
-        ----------
-        path
-            The file.
-        about
-            The classifier's name, the period of the data and others, for the facts of the page.
-        """
-        save_text(Path(path), render(self.contents(about)))
-
     def files(self, about: About = UNKNOWN) -> dict[str, bytes]:
         """The report page, the pictures beside it, the result, and the evaluation itself, to be loaded later."""
         page = self.contents(about)
@@ -238,18 +219,6 @@ class EvaluationResult(WorkflowResult):
         contents["performance.json"] = self._lines["model"].dumps(self.privacy, min_count=self.min_count or 1).encode()
         contents["result.json"] = page.data.encode()
         return {name: contents[name] for name in NAMES if name in contents}
-
-    def save(self, folder: documents.Folder, about: About = UNKNOWN) -> dict[str, str]:
-        """Write the report, the pictures and the evaluation into a folder; return where each file is."""
-        return documents.write_all(folder, self.files(about))
-
-    def bundle(self, path: documents.Folder, about: About = UNKNOWN) -> Path:
-        """Write everything that belongs to the evidence into one zip file: see `fedcalib.workflows.evidence`."""
-        return write_bundle(path, self.files(about), self.sheet(about), self.privacy, self.evidence)
-
-    def sheet(self, about: About = UNKNOWN) -> Sheet:
-        """The TRIPOD+AI items and the model card, filled in as far as the run can."""
-        return sheet_of(self.contents(about), about)
 
     @property
     def _binary(self) -> bool:
@@ -293,7 +262,7 @@ class EvaluationResult(WorkflowResult):
             Section(f"By {one.column}", reports.forests(one.column, one.shown, self.metrics), one.page_tables())
             for one in self.groups
         )
-        return (*reports.class_section(self._lines["model"], None), *groups, *self._by_site)
+        return (*class_reports.class_section(self._lines["model"], None), *groups, *self._by_site)
 
     @property
     def _by_site(self) -> tuple[Section, ...]:

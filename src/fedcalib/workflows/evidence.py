@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -17,7 +17,6 @@ from typing import Any, Final, final
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from fedcalib import files
-from fedcalib.accounting.spending import Spending
 from fedcalib.errors import InputError
 from fedcalib.report.page import Page
 from fedcalib.report.sheet import Sheet, sheet
@@ -50,7 +49,7 @@ def sheet_of(page: Page, about: About) -> Sheet:
 
 
 def write_bundle(
-    path: Path | str, contents: Mapping[str, bytes], items: Sheet, spent: Spending, evidence: Trail
+    path: Path | str, contents: Mapping[str, bytes], items: Sheet, privacy: Sequence[str], evidence: Trail
 ) -> Path:
     """Write a bundle, at once or not at all.
 
@@ -62,8 +61,8 @@ def write_bundle(
         The files of the report.
     items
         The sheet.
-    spent
-        What the run spent.
+    privacy
+        Sentences on what the run spent.
     evidence
         Digests and the ledger's account.
     """
@@ -71,7 +70,7 @@ def write_bundle(
         **contents,
         "sheet.html": items.to_html().encode(),
         "sheet.md": items.to_markdown().encode(),
-        "privacy.txt": f"{spent.statement}\n".encode(),
+        "privacy.txt": "".join(f"{sentence}\n" for sentence in privacy).encode(),
         "transcripts.json": _json(dict(evidence.transcripts)),
         "inputs.json": _json(dict(evidence.inputs)),
         "ledger.json": _json(dict(evidence.account)),

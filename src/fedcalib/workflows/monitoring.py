@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from math import isfinite
-from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack, final
 
 import numpy as np
@@ -30,7 +29,6 @@ from fedcalib.privacy import Privacy
 from fedcalib.privacy.secagg import SecAgg
 from fedcalib.records import Schema
 from fedcalib.report.canvas import Figures, Picture
-from fedcalib.report.notebook import in_notebook
 from fedcalib.report.page import Page, Section, render
 from fedcalib.report.row_plots import timeline
 from fedcalib.report.values import MetricRow, PageTable, Said, TimePoint
@@ -52,7 +50,7 @@ from fedcalib.workflows.drift import (
     together,
     windows_between,
 )
-from fedcalib.workflows.evidence import made, sheet_of, write_bundle
+from fedcalib.workflows.evidence import made
 from fedcalib.workflows.facts import UNKNOWN as UNNAMED
 from fedcalib.workflows.facts import About, Trail, call, meaning, stated
 from fedcalib.workflows.result import WorkflowResult
@@ -380,9 +378,6 @@ class MonitorResult(WorkflowResult):
         drawn = Figures({one.title: one for one in self.charts()})
         return drawn if name is None else drawn[name]
 
-    def _repr_html_(self) -> str:
-        return in_notebook(self.contents())
-
     def contents(self, about: About = UNNAMED) -> Page:
         """The contents of the report."""
         spent, charts = self.timeline.spending, self.charts()
@@ -413,33 +408,20 @@ class MonitorResult(WorkflowResult):
         )
         return PageTable("All windows", ("window", *(metric.title for metric in shown), "alarms"), rows)
 
-    def page(self, about: About = UNNAMED) -> bytes:
-        """The report as HTML."""
-        return render(self.contents(about)).encode()
-
-    def report(self, path: Path | str, about: About = UNNAMED) -> Path:
-        """Write the report as one HTML file."""
-        return documents.write_file(path, self.page(about))
-
     def files(self, about: About = UNNAMED, chart: str = "timeline.svg") -> dict[str, bytes]:
         """The result, the report, the first chart, and the next calibrator where there is one."""
         contents = {
             "result.json": documents.text(self.to_json()).encode(),
-            "report.html": self.page(about),
+            "report.html": render(self.contents(about)).encode(),
             chart: self.charts()[0].standalone().encode(),
         }
         if self.recalibrate:
             contents["calibrator.json"] = self.timeline.next.dumps(self.timeline.spending).encode()
         return contents
 
-    def save(self, folder: documents.Folder, chart: str = "timeline.svg", about: About = UNNAMED) -> dict[str, str]:
+    def save(self, folder: documents.Folder, about: About = UNNAMED, chart: str = "timeline.svg") -> dict[str, str]:
         """Write the result, the report, the first chart and the next calibrator; return where each file is."""
         return documents.write_all(folder, self.files(about, chart))
-
-    def bundle(self, path: documents.Folder, about: About = UNNAMED) -> Path:
-        """Write everything that belongs to the evidence into one zip file: see `fedcalib.workflows.evidence`."""
-        items = sheet_of(self.contents(about), about)
-        return write_bundle(path, self.files(about), items, self.timeline.spending, self.evidence)
 
 
 def _watched(monitor: Monitor, labels: list[str], ask: Ask) -> tuple[Timeline, tuple[str, ...]]:

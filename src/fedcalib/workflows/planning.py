@@ -1,8 +1,8 @@
-"""Plan a study before anybody is asked: how many clients, which epsilon, or which error."""
+"""Plan a study before anybody is asked: how many records, which epsilon, or which error."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
@@ -12,17 +12,16 @@ from fedcalib.planning import Forecast, Study
 from fedcalib.planning.simulation import ScoreModel
 from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import trade_off
-from fedcalib.report.notebook import in_notebook
 from fedcalib.report.page import Page, Section, render
 from fedcalib.report.values import PageTable, PlotLine, Said
 from fedcalib.workflows import documents
-from fedcalib.workflows.facts import call, today, versions
+from fedcalib.workflows.facts import UNKNOWN, About, Trail, call, stated, versions
 from fedcalib.workflows.result import WorkflowResult
 
 NAMES: Final = ("result.json", "report.html", "plan.svg")
-_CLIENTS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show studies of these sizes around the answer
+_SIZES: Final = (0.1, 0.3, 1.0, 3.0, 10.0)  # the table and the curve show studies of these sizes around the answer
 _EPSILONS: Final = (0.3, 1.0, 3.0)
-_FEWEST: Final = 20  # clients
+_FEWEST: Final = 20  # records
 _STATEMENT: Final = "Simulation: nobody was asked, and nothing was spent."
 _TOLERANCE: Final = 1.1  # a search stops at errors that are this close to the target
 
@@ -31,21 +30,21 @@ def plan(
     metric: str,
     *,
     target_error: float | None = None,
-    clients: int | None = None,
+    records: int | None = None,
     epsilon: float | None = None,
     privacy: str = "distributed",
     scores: ScoreModel | None = None,
 ) -> StudyPlan:
-    """Solve for whichever of clients, epsilon and error is left out, by simulating the study.
+    """Solve for whichever of records, epsilon and error is left out, by simulating the study.
 
     Parameters
     ----------
     metric
         The name of a metric, such as "auc".
     target_error
-        Root mean square error to reach; left out where clients and epsilon are given.
-    clients
-        How many clients take part, one record each.
+        Root mean square error to reach; left out where records and epsilon are given.
+    records
+        How many records the sites have together.
     epsilon
         The whole budget; "secagg" has none.
     privacy
@@ -66,22 +65,22 @@ def plan(
     Examples
     --------
     >>> from fedcalib.workflows import plan
-    >>> found = plan("accuracy", clients=1000, epsilon=1.0)
+    >>> found = plan("accuracy", records=1000, epsilon=1.0)
     >>> found.enough, 0.01 < found.forecast.error < 0.1
     (True, True)
     """
     study = Study(metric, privacy, scores or ScoreModel())
-    return StudyPlan(study, _solved(study, target_error, clients, epsilon), target_error)
+    return StudyPlan(study, _solved(study, target_error, records, epsilon), target_error)
 
 
-def _solved(study: Study, target: float | None, clients: int | None, epsilon: float | None) -> Forecast:
-    if clients is not None and (epsilon is not None or study.privacy == "secagg"):
-        return study.forecast(clients, epsilon)
+def _solved(study: Study, target: float | None, records: int | None, epsilon: float | None) -> Forecast:
+    if records is not None and (epsilon is not None or study.privacy == "secagg"):
+        return study.forecast(records, epsilon)
     if target is None:
-        raise InputError("Expected a target error (--target-error), or both clients and epsilon, found neither.")
-    if clients is not None:
-        return study.epsilon_for(target, clients)
-    return study.clients_for(target, epsilon)
+        raise InputError("Expected a target error (--target-error), or both --records and --epsilon, found neither.")
+    if records is not None:
+        return study.epsilon_for(target, records)
+    return study.records_for(target, epsilon)
 
 
 @final
@@ -93,6 +92,8 @@ class StudyPlan(WorkflowResult):
     study: Study
     forecast: Forecast
     target_error: float | None = None
+    evidence: Trail = field(default_factory=Trail)  # empty: a plan reads no records
+    call: str = field(default_factory=lambda: call("plan(...) in Python"))  # the command or call that made it
 
     @property
     def enough(self) -> bool:
@@ -105,7 +106,7 @@ class StudyPlan(WorkflowResult):
         """The answer in a sentence."""
         found, metric = self.forecast, self.study.metric
         budget = "" if found.epsilon is None else f" at epsilon = {found.epsilon:.3g}"
-        size = f"{found.clients:,} clients{budget} under '{self.study.privacy}'"
+        size = f"{found.records:,} records{budget} under '{self.study.privacy}'"
         if not found.enough:
             return f"Not enough data: with {size}, {metric} drowns in noise in {found.refused:.0%} of runs."
         if not self.enough:
@@ -118,15 +119,15 @@ class StudyPlan(WorkflowResult):
     def around(self) -> tuple[Forecast, ...]:
         """Smaller and larger studies, more roughly."""
         found = self.forecast
-        sizes = sorted({max(round(found.clients * factor), _FEWEST) for factor in _CLIENTS})
+        sizes = sorted({max(round(found.records * factor), _FEWEST) for factor in _SIZES})
         budgets = [None] if found.epsilon is None else [found.epsilon * factor for factor in _EPSILONS]
         return tuple(self._near(size, budget) for budget in budgets for size in sizes)
 
-    def _near(self, clients: int, epsilon: float | None) -> Forecast:
+    def _near(self, records: int, epsilon: float | None) -> Forecast:
         """The answer itself, or a rougher forecast of another study."""
-        if (clients, epsilon) == (self.forecast.clients, self.forecast.epsilon):
+        if (records, epsilon) == (self.forecast.records, self.forecast.epsilon):
             return self.forecast
-        return self.study.forecast(clients, epsilon, rough=True)
+        return self.study.forecast(records, epsilon, rough=True)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, as `fedcalib plan --format json` prints it."""
@@ -161,19 +162,19 @@ class StudyPlan(WorkflowResult):
         """The plan for people."""
         rows = tuple(_cells(forecast) for forecast in self.around)
         title = f"Error of {self.study.metric} around that"
-        around = documents.TextTable(title, ("clients", "epsilon", "error"), rows)
+        around = documents.TextTable(title, ("records", "epsilon", "error"), rows)
         return [around, documents.TextTable("", ("", ""), (("verdict", self.verdict),))]
 
     def picture(self) -> Picture:
-        """The error against the number of clients, one line per epsilon."""
+        """The error against the number of records, one line per epsilon."""
         shown = [one for one in self.around if one.enough]
         lines = []
         for epsilon in dict.fromkeys(one.epsilon for one in self.around):
             own = [one for one in shown if one.epsilon == epsilon]
             label = "exact" if epsilon is None else f"epsilon = {epsilon:.3g}"
-            lines.append(PlotLine(label, [one.clients for one in own], [one.error for one in own]))
+            lines.append(PlotLine(label, [one.records for one in own], [one.error for one in own]))
         metric = self.study.metric
-        return trade_off(lines, "clients", f"error of {metric}", f"Error of {metric}, {self.study.privacy}")
+        return trade_off(lines, "records", f"error of {metric}", f"Error of {metric}, {self.study.privacy}")
 
     def plot(self, path: Path | str | None = None) -> Any:
         """The picture, which shows itself in a notebook; with a path, it is written there as SVG or as an HTML page."""
@@ -181,53 +182,50 @@ class StudyPlan(WorkflowResult):
             return self.picture()
         return self.report(path) if Path(path).suffix.lower() in (".html", ".htm") else self.picture().save(path)
 
-    def _repr_html_(self) -> str:
-        return in_notebook(self.contents())
-
-    def contents(self) -> Page:
+    def contents(self, about: About = UNKNOWN) -> Page:
         """The contents of the report."""
         study = self.study.scores
         rows = tuple((cells[0], tuple(map(Said, cells[1:]))) for cells in map(_cells, self.around))
-        table = PageTable("Smaller and larger studies", ("clients", "epsilon", "error"), rows)
+        table = PageTable("Smaller and larger studies", ("records", "epsilon", "error"), rows)
         step = (
             "Agree on this size and epsilon with the sites."
             if self.enough
-            else "Plan more clients or a larger epsilon."
+            else "Plan more records or a larger epsilon."
         )
         return Page(
             title=f"A study of {self.study.metric}, planned",
             asked=f"How precisely can {self.study.metric} be measured under '{self.study.privacy}'?",
             summary=(self.verdict,),
             next_steps=(step,),
-            facts={
-                "Date of this report": today(),
-                "fedcalib": versions()["fedcalib"],
-                "Command": call("plan(...) in Python"),
-            },
-            sections=(Section("Error by number of clients", (self.picture(),), (table,)),),
+            facts=_stated(about, self.call),
+            privacy=(_STATEMENT,),
+            sections=(Section("Error by number of records", (self.picture(),), (table,)),),
             warnings=("The study was simulated with scores of the stated shape; real scores may differ.",),
             provenance={**versions(), "scores": repr(study), "target error": self.target_error},
             data=documents.text(self.to_json()),
         )
 
-    def save(self, folder: documents.Folder) -> dict[str, str]:
-        """Write the plan, its page and its picture into a folder; say where each file is."""
-        contents = (documents.text(self.to_json()), render(self.contents()), self.picture().standalone())
-        return documents.write_all(folder, {name: one.encode() for name, one in zip(NAMES, contents, strict=True)})
+    def files(self, about: About = UNKNOWN) -> dict[str, bytes]:
+        """The plan, its page and its picture."""
+        page = self.contents(about)
+        contents = (page.data, render(page), self.picture().standalone())
+        return {name: one.encode() for name, one in zip(NAMES, contents, strict=True)}
 
-    def report(self, path: Path | str) -> Path:
-        """Write the plan as one HTML page."""
-        return documents.write_file(path, render(self.contents()).encode())
+
+def _stated(about: About, run: str) -> dict[str, str]:
+    """The facts of the page; a plan has no data and no intervals, and names a classifier only if there is one."""
+    left_out = {"Data period", "Intervals"} | (set() if about.classifier else {"Classifier"})
+    return {name: text for name, text in stated(about, run).items() if name not in left_out}
 
 
 def _cells(found: Forecast) -> tuple[str, ...]:
     epsilon = "-" if found.epsilon is None else f"{found.epsilon:.3g}"
-    return f"{found.clients:,}", epsilon, f"{found.error:.2g}" if found.enough else "drowned"
+    return f"{found.records:,}", epsilon, f"{found.error:.2g}" if found.enough else "drowned"
 
 
 def _row(found: Forecast) -> dict[str, Any]:
     return {
-        "clients": found.clients,
+        "records": found.records,
         "epsilon": found.epsilon,
         "error": found.error if found.error == found.error else None,
         "refused": found.refused,

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedcalib.artifacts.class_performance import ClassPerformance
 from fedcalib.artifacts.performance import BinaryPerformance, Performance, PerformanceCurve
 from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError
@@ -41,9 +40,9 @@ from fedcalib.metrics.table import (
 from fedcalib.report import curve_plots
 from fedcalib.report.canvas import Figures, Picture
 from fedcalib.report.explorer import DECISIONS, Explorer
-from fedcalib.report.page import Page, Section, render
+from fedcalib.report.page import Page, render
 from fedcalib.report.row_plots import forest
-from fedcalib.report.values import Diagram, MetricRow, PageTable, PlotLine, SiteRow
+from fedcalib.report.values import Diagram, MetricRow, PlotLine, SiteRow
 from fedcalib.types import Floats
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import Measurement
@@ -80,8 +79,8 @@ def metric_rows(
     return tuple(
         MetricRow(
             known[name].title,
-            before=_measured(sides[0].get(name)),
-            after=_measured(sides[1].get(name)),
+            before=read_measured(sides[0].get(name)),
+            after=read_measured(sides[1].get(name)),
             better=known[name].direction,
             note=known[name].definition,
             change=(change or {}).get(name),
@@ -91,7 +90,8 @@ def metric_rows(
     )
 
 
-def _measured(value: Mapping[str, float | None] | None) -> Measured | None:
+def read_measured(value: Mapping[str, float | None] | None) -> Measured | None:
+    """A figure from plain data, with NaN for what is missing."""
     return None if value is None else Measured(**{name: np.nan if n is None else n for name, n in value.items()})
 
 
@@ -250,46 +250,6 @@ def forests(
 
 def _stated(found: Measurement | None, name: str) -> Measured | None:
     return found.measures().get(name) if isinstance(found, Performance) else None
-
-
-def class_section(found: Measurement, min_count: int | None) -> tuple[Section, ...]:
-    """The classes of an evaluation with more than two: precision and recall with their table."""
-    rows = class_rows(found, min_count)
-    names = [name for name in documents.class_figures(rows) if name in ("precision", "recall")]
-    pictures = tuple(
-        forest(
-            {f"class {row['label']}": _named(row.get(name)) for row in rows},
-            name,
-            title=f"{name.capitalize()} by class",
-        )
-        for name in names
-    )
-    return (Section("By class", pictures, class_table(rows)),) if rows else ()
-
-
-def class_rows(found: Measurement, min_count: int | None) -> list[dict[str, Any]]:
-    """The table by class as plain data, as it may be published; empty with two classes."""
-    shown = found.published(min_count or 1)
-    return [row.to_json() for row in shown.classes] if isinstance(shown, ClassPerformance) else []
-
-
-def confusion(found: Measurement) -> list[list[float | None]] | None:
-    """Records by actual class (rows) and predicted class, as they may be published; None for a cell that may not be."""
-    counts = found.confusion if isinstance(found, ClassPerformance) else None
-    return None if counts is None else [[None if np.isnan(one) else one for one in row] for row in counts.tolist()]
-
-
-def class_table(rows: Sequence[Mapping[str, Any]]) -> tuple[PageTable, ...]:
-    """The table by class for a page."""
-    names = documents.class_figures(rows)
-    told = tuple((f"class {row['label']}", tuple(_named(row.get(name)) for name in names)) for row in rows)
-    caption = "Each class against the others; under each value stands its interval."
-    return (PageTable("All figures by class", ("class", *names), told, caption),) if rows else ()
-
-
-def _named(value: Mapping[str, float | None] | None) -> Measured | None:
-    found = _measured(value)
-    return None if found is None or np.isnan(found.value) else found
 
 
 def headline(found: Measurement) -> str:

@@ -520,7 +520,12 @@ class Conductor:
         return result
 
     def evidence(self) -> Trail:
-        """Digests of the inputs and of the messages, and the ledger's account after the run."""
+        """Digests of the inputs and of the messages, and the ledger's account after the run.
+
+        A simulation has none: its secret is its seed, so anybody could test a guess of the records against a digest.
+        """
+        if self.session.simulate is not None:
+            return Trail()
         named = {", ".join(path.name for path in one.files) or "the records": self._digest(one) for one in self.inputs}
         known = {name: digest for name, digest in named.items() if digest}
         return Trail(known, dict(self.transcripts), self._account())
