@@ -242,6 +242,7 @@ ROWS: Final = (
     Registered("ScoreSums", ".queries.scores", "query"),
     Registered("OddsCells", ".methods.platt", "query"),
     Registered("GradientSteps", ".queries.temperature", "query"),
+    Registered("EndLabels", ".queries.score_residuals", "query"),
     Registered("ScoreResiduals", ".queries.score_residuals", "query"),
     Registered("PairedCells", ".queries.scores", "query"),
     Registered("LogitResiduals", ".queries.class_tables", "query"),

@@ -388,6 +388,7 @@ INSTANCES = [
     T.PairedMetrics(calibrator=TEMPERATURE, column="", measure=MEASURE),
     T.PairedCells(cells=4, axis=T.EvenLogOdds(reach=6.0), column="rival", calibrator=None),
     T.GradientSteps(inverses=(0.5, 1.0, 2.0), reach=8.0, weight=0.5),
+    T.EndLabels(before=TEMPERATURE, limit=2.0, quiet=1.0, weight=0.5),
     T.ScoreResiduals(
         cells=4,
         before=TEMPERATURE,
