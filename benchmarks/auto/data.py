@@ -24,6 +24,7 @@ MOST = 60_000  # records of a set that are fitted and tested
 CLASSIFIERS = ("logistic", "trees", "bayes")
 SETS = ("flights", *(f"{name}-{kind}" for name in ("adult", "census", "heart", "nycflights") for kind in CLASSIFIERS))
 NETWORKS = ("resnet20", "resnet32", "resnet44", "resnet56", "lenet5", "wideresnet164", "vgg16")
+HUNDRED = ("lenet5-100", "wideresnet164-100", "densenetbc100-100")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +143,8 @@ SHAPES: dict[str, Shape] = {
     "ten values": lambda z: log_odds((np.floor(sigmoid(3 * z) * 10).clip(0, 9) + 0.5) / 10),
     "ends": lambda z: np.where(np.abs(z) > 2.5, np.sign(z) * 40.0, 1.3 * z),
     "waved": lambda z: z + 0.8 * np.sin(1.5 * z),
+    "extreme": lambda z: 10 * z + 3,
+    "very over-confident": lambda z: 4 * z,
 }
 
 
@@ -156,7 +159,11 @@ def synthetic(shape: str, records: int, seed: int) -> Scored:
 
 
 def network(name: str) -> fc.Records:
-    """The test records of a CIFAR-10 network, as logits."""
+    """The test records of a CIFAR-10 network, as logits, or of a CIFAR-100 one (`HUNDRED`), as log-probabilities."""
+    if name in HUNDRED:
+        with np.load(SHARED / "cifar100_probs" / "cifar100_logp.npz") as stored:
+            key = next(key for key in stored if key.startswith(name.removesuffix("-100")))
+            return fc.Records.of_logits(stored[key].astype(float), stored["y"].astype(int))
     with np.load(SHARED / "cifar10_logits" / "cifar10_logits.npz") as stored:
         key = next(key for key in stored if key.startswith(name))
         return fc.Records.of_logits(stored[key].astype(float), stored["y"].astype(int))

@@ -216,6 +216,7 @@ ROWS: Final = (
     Registered("TopLabelTable", ".queries.reliability", "query"),
     Registered("ClasswiseResiduals", ".queries.reliability", "query"),
     Registered("Hits", ".queries.reliability", "query"),
+    Registered("PairedGains", ".queries.reliability", "query"),
     Registered("PairedHits", ".queries.reliability", "query"),
     Registered("Losses", ".queries.reliability", "query"),
     Registered("ScoreGaps", ".queries.reliability", "query"),

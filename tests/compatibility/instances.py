@@ -241,6 +241,7 @@ INSTANCES = [
     T.ClasswiseResiduals(classes=4, bins=15),
     T.Hits(),
     T.PairedHits(calibrator=TEMPERATURE),
+    T.PairedGains(calibrator=TEMPERATURE),
     T.Losses(worst=5.5),
     T.ScoreGaps(bins=15),
     T.ScoreHistogram(leaves=8),
