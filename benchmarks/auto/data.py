@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def dealt(federation: fc.Federation, clients: int, seed: int) -> fc.Federation:
     return fc.Federation(records, np.concatenate([[0], bounds, [len(records)]]))
 
 
+@lru_cache(maxsize=1)
 def real(name: str) -> Scored:
     """One of `SETS`, from the temporary folder if it was made before."""
     path = KEPT / f"{name}.npz"
@@ -158,6 +160,7 @@ def synthetic(shape: str, records: int, seed: int) -> Scored:
     return Scored(score, label, rng.integers(20, size=records))
 
 
+@lru_cache(maxsize=1)
 def network(name: str) -> fc.Records:
     """The test records of a CIFAR-10 network, as logits, or of a CIFAR-100 one (`HUNDRED`), as log-probabilities."""
     if name in HUNDRED:

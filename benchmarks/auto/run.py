@@ -29,18 +29,18 @@ LEAST_CHANGE = 1.01e-4  # of a probability; under noise Auto reads claims beyond
 Row = dict[str, Any]
 
 
-def kept(name: str, key: tuple[str, ...], rows: Callable[[], Iterator[Row]]) -> None:
-    """Append rows to a file unless it has some with this key."""
+def kept(name: str, key: tuple[str, ...], rows: Callable[[], Iterator[Row]], runs: int = 0) -> None:
+    """Write rows to a file unless it has some with this key, of at least as many runs."""
     path = HERE / name
     old = list(csv.DictReader(path.open())) if path.exists() else []
-    if any(tuple(row[part] for part in list(row)[: len(key)]) == key for row in old):
+    same = [row for row in old if tuple(row[part] for part in list(row)[: len(key)]) == key]
+    if same and int(same[0].get("runs", runs)) >= runs:
         return
-    new = list(rows())
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(new[0]))
-        if not old:
-            writer.writeheader()
-        writer.writerows(new)
+    every = [row for row in old if row not in same] + list(rows())
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(every[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(every)
 
 
 def loss(score: Floats, label: Ints) -> float:
@@ -167,26 +167,27 @@ def _seconds(work: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def jobs(runs: int) -> Iterator[tuple[str, str, tuple[str, ...], Callable[[], Iterator[Row]]]]:
-    """What there is to run: its part, its file, its key and its rows."""
-    yield "speed", "speed.csv", (), speed
+def jobs(runs: int) -> Iterator[tuple[str, str, tuple[str, ...], Callable[[], Iterator[Row]], int]]:
+    """What there is to run: its part, its file, its key, its rows and how many runs each is a mean of."""
+    yield "speed", "speed.csv", (), speed, 0
     for name in (*NETWORKS, *HUNDRED):
         peers = tuple(central.MULTICLASS) if name in NETWORKS else central.FOR_HUNDRED
         for split in range(runs if name in NETWORKS else min(runs, 5)):
-            run = partial(many_classes, name, split, peers)
-            yield "ten", "ten_classes.csv" if name in NETWORKS else "hundred_classes.csv", (name, str(split)), run
+            run, part = partial(many_classes, name, split, peers), "ten" if name in NETWORKS else "hundred"
+            yield part, f"{part}_classes.csv", (name, str(split)), run, 0
     for model in MODELS:
         for name in SETS:
-            yield "two", "two_classes.csv", (name, model), partial(two_classes, name, model, runs)
+            yield "two", "two_classes.csv", (name, model), partial(two_classes, name, model, runs), runs
     every = [(model, epsilon) for model in HARM_MODELS for epsilon in (0.3, 1.0, 3.0)] + [("exact", 0.0)]
+    times = max(200 * runs // 30, 1)
     for name in HARMLESS:
         for model, epsilon in every:
-            times = max(200 * runs // 30, 1)
-            yield "harm", "harm.csv", (name, model, str(epsilon)), partial(harm, name, model, epsilon, times)
+            yield "harm", "harm.csv", (name, model, str(epsilon)), partial(harm, name, model, epsilon, times), times
     for name in monotone.SETS:
         for model in monotone.MODELS:
-            yield "monotone", "monotone.csv", (name, model), partial(monotone.rows, name, model, 100 * runs // 30)
-    yield "shift", "shift.csv", (), shift.rows
+            times = max(100 * runs // 30, 2)
+            yield "monotone", "monotone.csv", (name, model), partial(monotone.rows, name, model, times), times
+    yield "shift", "shift.csv", (), shift.rows, 0
 
 
 def main() -> None:
@@ -198,10 +199,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9)
     told = parser.parse_args()
     started = time.monotonic()
-    for part, file, key, rows in jobs(told.runs):
+    for part, file, key, rows, runs in jobs(told.runs):
         if told.part and part not in told.part:
             continue
-        kept(file, key, rows)
+        kept(file, key, rows, runs)
         if time.monotonic() - started > 60 * told.minutes:
             break
     else:
