@@ -147,7 +147,11 @@ class Fleet:
 
     def actions(self, name: str) -> list[str]:
         """What a site's own log holds."""
-        return [line["action"] for line in AuditLog(self.root / "sites" / name / "log.jsonl").lines()]
+        return [line["action"] for line in self.log_lines(name)]
+
+    def log_lines(self, name: str) -> list[dict[str, Any]]:
+        """The lines of a site's own log."""
+        return AuditLog(self.root / "sites" / name / "log.jsonl").lines()
 
     def restart_site(self, name: str) -> None:
         """Start a site again, with a new log."""

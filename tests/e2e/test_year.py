@@ -12,7 +12,7 @@ import pytest
 
 from fedcalib.cli import voice as exits
 from fedcalib.deploy.job import Job
-from tests.e2e.fleet import POLICY, Fleet, fedcalib, free_port, wait
+from tests.e2e.fleet import POLICY, Fleet, fedcalib, free_port, full, wait
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -41,6 +41,7 @@ def test_a_site_is_checked_while_it_runs(fleet: Fleet) -> None:
     assert [one["fine"] for one in json.loads(done.stdout)["checks"]] == [True] * 6
 
 
+@full
 def test_budgets_of_all_sites_are_told_as_each_allows(fleet: Fleet, tmp_path: Path) -> None:
     """With real processes; the policy is read again before each run."""
     job = tmp_path / "job.toml"

@@ -84,6 +84,11 @@ class Policy:
     tell_budget
         What a server learns about the budget: "exact", what is left of the year; "enough", whether it suffices for a
         run; "no", neither: a run that does not fit is declined without a reason.
+    max_missing
+        The largest fraction of a file's rows that may be left out because a number or label is missing; with more, the
+        site answers nothing. Whether it does then depends on its records, so leave room; 1 never stops.
+    tell_left_out
+        Whether a server learns, with a run of exact sums, how many percent of the rows were left out.
     allow_types
         Types of other installed packages that a server may send as well; the lists above hold for them too.
     simulation
@@ -105,6 +110,8 @@ class Policy:
     most_work: int = MAX_WORK
     quorum: Fraction = Fraction(2, 3)
     tell_budget: str = "enough"
+    max_missing: float = 1.0
+    tell_left_out: bool = False
     allow_types: tuple[str, ...] = ()
     simulation: bool = False
 
@@ -116,6 +123,8 @@ class Policy:
             raise InputError("Expected delta from 0 to below 1, at least 2 clients and no negative number of records.")
         if min(self.exact_runs_per_year, self.most_records, self.most_cells, self.most_work) < 0:
             raise InputError("Expected limits of runs, records, cells and work from 0 up, found a negative one.")
+        if not 0 <= self.max_missing <= 1:
+            raise InputError(f"Expected max_missing from 0 to 1, found {self.max_missing}.")
         if self.tell_budget not in TOLD:
             raise InputError(f"Expected {', '.join(TOLD)} as tell_budget, found {self.tell_budget!r}.")
 
@@ -417,7 +426,7 @@ def _value(name: str, value: Any, path: Path | str) -> Any:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise InputError(f"Expected a list of names for '{name}' in {path}, found {value!r}.")
         return tuple(value)
-    if name == "tell_budget":
+    if name == "tell_budget" or (name == "tell_left_out" and isinstance(value, bool)):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InputError(f"Expected a number for '{name}' in {path}, found {value!r}.")

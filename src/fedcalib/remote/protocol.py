@@ -109,7 +109,7 @@ class Introduction:
     """A site's name, its clients (1 except in simulations) and classes, its versions, and its clock in seconds.
 
     `keys` are those of its masks, where the greeting held a plan for them; `epsilon_left` is what is left of its yearly
-    budget, where its policy lets a server know.
+    budget, and `left_out` the percentage of rows that it could not use, where its policy lets a server know.
     """
 
     site: str
@@ -120,6 +120,7 @@ class Introduction:
     clock: int = 0
     keys: str = ""
     epsilon_left: float | None = None
+    left_out: int | None = None
 
 
 @final

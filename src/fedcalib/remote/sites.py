@@ -149,6 +149,8 @@ class SiteConnections:
             if reply.version != __version__ and self.watch is not None:
                 told = f"site '{site}' runs fedcalib {reply.version[:20]}, and this server {__version__}"
                 self.watch(Notice(told, 0, 0, {}))
+            if reply.left_out and self.watch is not None:
+                self.watch(Notice(f"site '{site}' left out {reply.left_out}% of its rows", 0, 0, {}))
         if len({info.classes for info in self.sites.values()}) > 1:
             counts = ", ".join(f"{info.site}: {info.classes}" for info in self.sites.values())
             raise TooFewClients(
