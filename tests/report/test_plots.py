@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
-from fedcalib.report import curve_plots, row_plots
+from fedcalib.report import curve_plots, grid_plots, row_plots
 from fedcalib.report.canvas import WIDTH, Figures, Picture, colour, even_ticks
-from fedcalib.report.values import Contender, PlotLine, SiteRow, TimePoint
-from tests.report.examples import NASTY, contenders, curve, diagram, sites, windows
+from fedcalib.report.values import ConfusionTable, Contender, PlotLine, SiteRow, TimePoint
+from tests.report.examples import NASTY, confusion, contenders, curve, diagram, sites, windows
 
 BETTER: Any = {"ECE": "lower", "AUC": "higher"}
 EVERY: dict[str, Callable[[], Picture]] = {
@@ -41,6 +41,10 @@ EVERY: dict[str, Callable[[], Picture]] = {
     "timeline": lambda: row_plots.timeline(windows(), "ECE", 0.05),
     "bars by site": lambda: row_plots.bars_by_site(sites()),
     "comparison": lambda: row_plots.comparison(contenders(), BETTER)[0],
+    "reliability panels": lambda: curve_plots.reliability_panels([diagram(name) for name in "abcde"]),
+    "confusion": lambda: grid_plots.confusion(confusion(3)),
+    "confusion with withheld cells": lambda: grid_plots.confusion(confusion(4, withheld=True)),
+    "confusion of many": lambda: grid_plots.confusion(confusion(40)),
 }
 NONE = [None] * 10
 EMPTY: dict[str, Callable[[], Picture]] = {
@@ -58,6 +62,7 @@ EMPTY: dict[str, Callable[[], Picture]] = {
     "bars of nothing": lambda: row_plots.bars_by_site([SiteRow("a"), SiteRow("b", too_few=True)]),
     "forest": lambda: row_plots.forest({}, "AUC"),
     "comparison": lambda: row_plots.comparison([], BETTER)[0],
+    "reliability panels": lambda: curve_plots.reliability_panels([]),
     "comparison of nothing": lambda: row_plots.comparison([Contender("a", (None, Measured(math.nan)))], BETTER)[0],
 }
 
@@ -149,10 +154,28 @@ def test_names_from_outside_do_no_harm() -> None:
         row_plots.timeline([TimePoint(NASTY, Measured(1))], NASTY),
         curve_plots.reliability(diagram(NASTY, ece_text=NASTY)),
         row_plots.forest({NASTY: Measured(0.5)}, NASTY, title=NASTY, remark=NASTY),
+        curve_plots.reliability_panels([diagram(NASTY)], NASTY),
+        grid_plots.confusion(confusion(3, name=NASTY), NASTY),
     ):
         root = check(one)
         assert not [part for part in root.iter() if part.tag.endswith("script")]
         assert not [name for part in root.iter() for name in part.attrib if name.startswith("on")]
+
+
+def test_a_withheld_cell_of_confusion_shows_no_share_of_its_row() -> None:
+    """A share would tell the total of the row, and with it what the withheld cells hold together."""
+    drawn = grid_plots.confusion(confusion(4, withheld=True))
+    tips = [text for _, _, text in json.loads(ElementTree.fromstring(drawn.svg).attrib["data-tips"])]
+    assert tips[:3] == [
+        "actual class 0, predicted class 0: withheld",
+        "actual class 0, predicted class 1: withheld",
+        "actual class 0, predicted class 2: 200 records",
+    ]
+    assert tips[-1] == "actual class 3, predicted class 3: 1,500 records, 27.8% of the row"
+    assert drawn.table.rows[0] == ("class 0", "withheld", "withheld", "200", "300")
+    assert "cells of 1 to 10 records" in drawn.reading
+    with pytest.raises(InputError, match="2 x 2 counts"):
+        ConfusionTable(("a", "b"), np.zeros((3, 3)))
 
 
 def test_a_withheld_site_leaks_nothing() -> None:

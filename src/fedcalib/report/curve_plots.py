@@ -203,14 +203,51 @@ def reliability(before: Diagram, after: Diagram | None = None, title: str = "Rel
     for index, bins in enumerate(shown):
         parts.append(canvas.group(canvas.colour(index, len(shown)), *bins.marks(plot), series=bins.label))
         tips += bins.tips(plot)
-    table = PictureTable(
-        ("series", "predicted between", "mean predicted", "observed", _LEVEL, _records(shown)),
-        tuple(row for bins in shown for row in bins.rows()),
-    )
-    words = Words(title, _reading(shown), " ".join(bins.in_words() for bins in shown))
-    return canvas.picture(
-        words, plot.height, "".join(parts) if tips else "".join([*parts, canvas.nothing(plot)]), tips, table
-    )
+    words = Words(title + before.of, _reading(shown), " ".join(bins.in_words() for bins in shown))
+    drawn = "".join(parts) if tips else "".join([*parts, canvas.nothing(plot)])
+    return canvas.picture(words, plot.height, drawn, tips, _bin_table(shown))
+
+
+def _bin_table(shown: Sequence[_DrawnBins]) -> PictureTable:
+    heads = ("series", "predicted between", "mean predicted", "observed", _LEVEL, _records(shown))
+    return PictureTable(heads, tuple(row for bins in shown for row in bins.rows()))
+
+
+def reliability_panels(diagrams: Sequence[Diagram], title: str = "Reliability by class") -> Picture:
+    """Reliability in bins of several series, each in a small plot of its own."""
+    shown = [_DrawnBins.of(diagram) for diagram in diagrams]
+    columns = 2 if len(shown) <= _IN_PAIRS else 3
+    parts, tips = [], []
+    for index, bins in enumerate(shown):
+        plot = _panel(index, columns)
+        name = canvas.label(plot.x.start, plot.top - 6, short(bins.label, 40 // columns), "row")
+        perfect = canvas.line(plot.x(0), plot.y(0), plot.x(1), plot.y(1), "guide")
+        parts += [name, _panel_axes(plot), perfect, canvas.group("c1", *bins.marks(plot, 3.0))]
+        tips += bins.tips(plot)
+    axes = "Across: the predicted probability of the class. Upwards: the share of records that are of it. "
+    words = Words(title, axes + _reading(shown), " ".join(bins.in_words() for bins in shown))
+    height = _panel(max(len(shown) - 1, 0), columns).height
+    return canvas.picture(words, height, "".join(parts), tips, _bin_table(shown))
+
+
+_IN_PAIRS: Final = 4  # panels; more stand in rows of three
+
+
+def _panel(index: int, columns: int) -> Plot:
+    row, column = divmod(index, columns)
+    wide = (WIDTH - RIGHT) / columns
+    left, right, side = 36 + column * wide, (column + 1) * wide - 4, wide - 48
+    top = 22 + row * (side + 52)
+    return Plot(Scale(0, 1, left, right), Scale(0, 1, top + side, top), "predicted", "observed", top, top + side + 24)
+
+
+def _panel_axes(plot: Plot) -> str:
+    bottom = plot.y.start
+    drawn = [canvas.line(plot.x(at), plot.top, plot.x(at), bottom, "grid") for at in (0, 0.5, 1)]
+    drawn += [canvas.line(plot.x.start, plot.y(at), plot.x.end, plot.y(at), "grid") for at in (0, 0.5, 1)]
+    drawn += [canvas.label(plot.x(at), bottom + 15, canvas.tick_text(at), "tick", "middle") for at in (0, 0.5, 1)]
+    drawn += [canvas.label(plot.x.start - 6, plot.y(at) + 4, canvas.tick_text(at), "tick", "end") for at in (0, 0.5, 1)]
+    return "".join(drawn)
 
 
 def scores(diagrams: Sequence[Diagram], title: str = "Distribution of scores") -> Picture:
@@ -230,6 +267,7 @@ def scores(diagrams: Sequence[Diagram], title: str = "Distribution of scores") -
     hidden = f" Counts are {PRIVATE}." if any(bins.count is None for bins in shown) else ""
     heads = ("series", "predicted between", _records(shown), "share")
     table = PictureTable(heads, tuple(row for bins in shown for row in bins.shares()))
+    title += diagrams[0].of if diagrams else ""
     words = Words(title, f"How the predictions are spread.{noisy}{hidden}", " ".join(f"{b.label}." for b in shown))
     return canvas.picture(words, plot.height, "".join(parts), tips, table)
 
@@ -279,14 +317,14 @@ class _DrawnBins:
         share: Floats = self.count / self.count.sum()
         return share
 
-    def marks(self, plot: Plot) -> list[str]:
+    def marks(self, plot: Plot, radius: float = 4.4) -> list[str]:
         x, y = self.confidence, self.observed
         drawn = [
             canvas.line(plot.x(x[k]), plot.y(self.low[k]), plot.x(x[k]), plot.y(self.high[k]), "whisker")
             for k in self.known
             if np.isfinite(self.low[k] + self.high[k])
         ]
-        return [*drawn, *(_dot(plot.x(x[k]), plot.y(y[k]), 4.4) for k in self.known)]
+        return [*drawn, *(_dot(plot.x(x[k]), plot.y(y[k]), radius) for k in self.known)]
 
     def tips(self, plot: Plot) -> list[Tip]:
         return [

@@ -207,7 +207,8 @@ def _toggles(page: Page) -> list[str]:
 
 def _facts(page: Page) -> list[tuple[str, str]]:
     named: Sequence[tuple[str, Count]] = (("Records", page.records), ("Sites", page.clients))
-    counted = [(name, count(value)) for name, value in named if page.private or value is not None]
+    told = page.private and not page.simulation  # a simulation hides nothing, and says so above
+    counted = [(name, count(value)) for name, value in named if told or value is not None]
     return [*page.facts.items(), *counted]
 
 

@@ -20,23 +20,23 @@ _LEVEL: Final = "95% interval"
 _LETTERS: Final = 19  # of a row's name
 
 
-def comparison(rows: Sequence[Contender], metrics: Mapping[str, Direction]) -> tuple[Picture, ...]:
-    """Methods as rows of dots: one picture per metric, such as `{"ECE": "lower", "AUC": "higher"}`."""
+def comparison(rows: Sequence[Contender], metrics: Mapping[str, Direction], level: str = _LEVEL) -> tuple[Picture, ...]:
+    """Methods as rows of dots: one picture per metric, such as `{"ECE": "lower"}`; `level` is what the lines are."""
     if wrong := [row.name for row in rows if len(row.values) != len(metrics)]:
         raise InputError(
             f"Expected {len(metrics)} values per method, one per metric, found another number for {wrong}."
         )
-    return tuple(_contest(rows, index, name, better) for index, (name, better) in enumerate(metrics.items()))
+    return tuple(_contest(rows, index, name, better, level) for index, (name, better) in enumerate(metrics.items()))
 
 
-def _contest(rows: Sequence[Contender], index: int, metric: str, better: Direction) -> Picture:
+def _contest(rows: Sequence[Contender], index: int, metric: str, better: Direction, level: str) -> Picture:
     values = {row.name: row.values[index] for row in rows}
     best = _best([parts(value)[0] for value in values.values()], better)
     guide = next((row.values[index] for row in rows if row.reference), None)
     direction = "" if better == "neither" else f"{better.capitalize()} is better. "
-    reading = f"{direction}Filled: the best. Dashed: the reference."
+    reading = f"{direction}Filled: the best. Dashed: the classifier as it is."
     rings = [name for name, value in values.items() if parts(value)[0] != best]
-    return _dots(metric, metric, values, reading, parts(guide)[0], rings=rings, missing="not measured")
+    return _dots(metric, metric, values, reading, parts(guide)[0], rings=rings, missing="not measured", level=level)
 
 
 def _best(values: Sequence[float], better: Direction) -> float:
@@ -73,7 +73,9 @@ def forest(
         A sentence to add below.
     """
     at = known(guide) if guide is not None else parts(overall)[0]
-    meaning = "" if guide is None else f" Dashed: {number(guide, 0)}, the value of a calibrated classifier."
+    meaning = "" if overall is None else " Diamond and dashed line: all together."
+    if guide is not None:
+        meaning = f" Dashed: {number(guide, 0)}, the value of a calibrated classifier."
     reading = f"Squares and lines: values and 95% intervals.{meaning} {remark}".strip()
     return _dots(title or name, name, rows, reading, at, overall=overall, missing=TOO_FEW)
 
@@ -88,6 +90,7 @@ def _dots(
     rings: Sequence[str] = (),
     overall: Measured | None = None,
     missing: str,
+    level: str = _LEVEL,
 ) -> Picture:
     shown = dict(list(rows.items())[: canvas.MAX_ROWS])
     every = [*shown.values(), *([] if overall is None else [overall])]
@@ -107,7 +110,7 @@ def _dots(
     alt = "; ".join(f"{short(key)}: {_stated(value, missing)}" for key, value in shown.items()) or "Nothing to show"
     listed = [*rows.items(), *([] if overall is None else [("all together", overall)])]
     table = PictureTable(
-        ("name", name, _LEVEL), tuple((short(key, 80), *_pair(value, missing)) for key, value in listed)
+        ("name", name, level), tuple((short(key, 80), *_pair(value, missing)) for key, value in listed)
     )
     said = Words(title, reading + canvas.rows_left_out([*rows]), f"{alt}.")
     return canvas.picture(said, plot.height, "".join(parts_), tips, table)
@@ -231,8 +234,10 @@ def _in_words(row: SiteRow) -> str:
     return ", ".join(texts) or "nothing"
 
 
-def timeline(windows: Sequence[TimePoint], name: str, limit: Number = None, title: str = "Over time") -> Picture:
-    """A value with its interval, window by window; triangles mark alarms, a dashed line the limit.
+def timeline(
+    windows: Sequence[TimePoint], name: str, limit: Number = None, title: str = "Over time", alarms: str = "alarms"
+) -> Picture:
+    """A value with its interval, window by window; triangles mark alarms (in words), a dashed line the limit.
 
     Where every window has a first day, the axis is the calendar.
     """
@@ -268,11 +273,19 @@ def timeline(windows: Sequence[TimePoint], name: str, limit: Number = None, titl
         if not math.isnan(value[0])
     ]
     rows = tuple((short(w.label, 60), *_pair(w.value, MISSING), "alarm" if w.alarm else "") for w in windows)
-    reading = "Line and band: value and 95% interval. Triangles: alarms. A break in the line: nothing to show."
-    said = Words(title, reading, _timeline_in_words(windows, name))
+    said = Words(title, _timeline_reading(windows, values, alarms), _timeline_in_words(windows, name))
     return canvas.picture(
         said, plot.height, "".join(drawn), tips, PictureTable(("window", name, _LEVEL, "alarm"), rows)
     )
+
+
+def _timeline_reading(windows: Sequence[TimePoint], values: Sequence[tuple[float, float, float]], alarms: str) -> str:
+    told = ["Line and band: value and 95% interval."]
+    if any(window.alarm for window in windows):
+        told.append(f"Triangles: {alarms}.")
+    if any(math.isnan(value) for value, _, _ in values):
+        told.append("A break in the line: nothing to show.")
+    return " ".join(told)
 
 
 def _day(window: TimePoint) -> date | None:

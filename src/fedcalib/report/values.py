@@ -101,6 +101,7 @@ class Diagram:
     count: Numbers | None = None
     ece_text: str = ""
     noisy: bool = False  # the counts carry privacy noise
+    of: str = ""  # what is predicted, where that is not the one event of a binary classifier
 
     def __post_init__(self) -> None:
         bins = len(self.edges) - 1
@@ -110,6 +111,31 @@ class Diagram:
             part = getattr(self, name)
             if part is not None and len(part) != bins:
                 raise InputError(f"Expected {bins} values of {name} for {bins + 1} edges, found {len(part)}.")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ConfusionTable:
+    """Records by actual class (rows) and predicted class (columns); NaN where a cell is withheld."""
+
+    names: tuple[str, ...]  # of the classes
+    counts: Floats  # (classes, classes)
+    noisy: bool = False  # the counts carry privacy noise
+    min_count: int = 0  # the smallest count that is shown, apart from 0
+
+    def __post_init__(self) -> None:
+        size = len(self.names)
+        if self.counts.shape != (size, size):
+            raise InputError(f"Expected {size} x {size} counts for {size} classes, found {self.counts.shape}.")
+
+    def share(self, row: int, column: int) -> float:
+        """Share of a row's records in a cell; NaN where a cell of the row is withheld: it would tell the total."""
+        total = float(self.counts[row].sum())
+        return float(self.counts[row, column]) / total if total > 0 else math.nan
+
+    def shown_share(self, row: int, column: int) -> float:
+        """Share of a cell in the sum of the row's cells that are shown."""
+        return float(np.nan_to_num(self.counts[row, column] / max(float(np.nansum(self.counts[row])), 1e-9)))
 
 
 @final

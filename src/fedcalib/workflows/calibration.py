@@ -45,6 +45,7 @@ from fedcalib.workflows.budget import (
     smallest_count,
     together,
 )
+from fedcalib.workflows.class_reports import class_section
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.evaluation import site_rows
 from fedcalib.workflows.evidence import made
@@ -58,6 +59,7 @@ _HIDDEN = "Single sites are not shown: the privacy model hides them."
 _LIMITS: Final = (
     "The records are taken as independent of each other. If many belong to one patient, intervals are too narrow.",
 )
+_BY_CLASS: Final = "By class, after calibration"
 _CALL: Final = "calibrate(...) in Python"
 _UNMEASURED = "Before and after were not measured: "
 
@@ -251,6 +253,7 @@ class CalibrationResult(WorkflowResult):
             explorer=self._explorer,
             sites=self.sites,
             site_metric=ECE.title,
+            sections=class_section(self._sides.get("after"), self.calibrator.class_names, _BY_CLASS),
             warnings=self._limits,
             provenance=made({**self.provenance, **self._costs}, self.evidence),
             data=documents.text(self.document()),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from fedcalib.metrics.intervals import UNKNOWN, Measured
-from fedcalib.metrics.table import ACCURACY, CWECE, Direction, Metric, shown_in
+from fedcalib.metrics.table import ACCURACY, CWECE, ECE, Direction, Metric, shown_in
 from fedcalib.report.canvas import Figures, Picture
 from fedcalib.report.page import Page, Section, render
 from fedcalib.report.row_plots import comparison
@@ -158,8 +158,9 @@ class ComparisonResult(WorkflowResult):
         """The result for people."""
         mark = "Simulation" if self.simulation else "Measured privately"
         title = f"{mark}, on records that were not fitted (held out by {self.split})"
-        columns = ("method", *(title for title, _ in _columns().values()), "bytes", "client ms", "epsilon")
-        tables = [documents.TextTable(title, columns, tuple(_cells(row) for row in (self.base, *self.rows)))]
+        titles = [_columns()[name][0] for name in self._shown]
+        columns = ("method", *titles, "bytes", "client ms", "epsilon")
+        tables = [documents.TextTable(title, columns, tuple(map(self._cells, (self.base, *self.rows))))]
         if self.refused:
             tables.append(documents.TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
         return [*tables, documents.facts_table("", {"privacy": self.statement})]
@@ -172,10 +173,12 @@ class ComparisonResult(WorkflowResult):
     def pictures(self) -> tuple[Picture, ...]:
         """The methods as rows of dots, one picture per metric."""
         rows = [
-            Contender(row.method, tuple(map(row.values.get, _columns())), reference=row is self.base)
+            Contender(self._named(row), tuple(map(row.values.get, _columns())), reference=row is self.base)
             for row in (self.base, *self.rows)
         ]
-        return comparison(rows, dict(_columns().values()))
+        level = self._intervals.get("Intervals", "95% interval")
+        drawn = comparison(rows, dict(_columns().values()), level)
+        return tuple(one for one, name in zip(drawn, _columns(), strict=True) if name in self._shown)
 
     def contents(self, about: About = UNNAMED) -> Page:
         """The contents of the report."""
@@ -183,14 +186,19 @@ class ComparisonResult(WorkflowResult):
             title="Methods compared",
             asked=f"Which method calibrates {about.named} best on these records, and what does it cost?",
             summary=(self._headline(), f"Measured on records that were not fitted (held out by {self.split})."),
+            gains=self._doubt,
             next_steps=self._next_steps,
-            facts=stated(about, self.call),
+            facts=stated(about, self.call) | self._intervals,
             privacy=(self.statement,),
             meaning=self.evidence.remainder,
             private=not self.simulation,  # no count is shown, whatever the privacy model
             simulation=self.simulation,
             sections=(Section("Metric by metric", self.pictures(), (), self._reading), *self._costs),
-            warnings=(*self.warnings, *(f"{name} was refused: {reason}" for name, reason in self.refused.items())),
+            warnings=(
+                *self.warnings,
+                *(f"{name} was refused: {reason}" for name, reason in self.refused.items()),
+                *_LIMITS,
+            ),
             provenance=made(self._about, self.evidence),
             data=documents.text(self.to_json()),
         )
@@ -202,10 +210,33 @@ class ComparisonResult(WorkflowResult):
         return ()
 
     @property
+    def _intervals(self) -> dict[str, str]:
+        if not self.simulation or self.repeats == 1:
+            return {} if not self.simulation else {"Intervals": "none: one split"}
+        return {"Intervals": f"one standard deviation over {self.repeats} splits"}
+
+    @property
+    def _doubt(self) -> tuple[str, ...]:
+        """Whether the best method is clearly better than the classifier as it is, and than the next one."""
+        known = [row for row in self.rows if math.isfinite(row.error)]
+        if not known or any(math.isnan(end) for end in self._ends(known[0])):
+            return ()
+        others = {"the classifier as it is": self.base} | {row.method: row for row in known[1:2]}
+        close = [name for name, row in others.items() if self._ends(row)[0] <= self._ends(known[0])[1]]
+        if not close:
+            return ("The lines of the others lie apart from its line.",)
+        return (f"Its line overlaps that of {' and that of '.join(close)}: the order may be chance.",)
+
+    def _ends(self, row: MethodRow) -> tuple[float, float]:
+        found = row.values[CWECE.name]
+        return found.low, found.high
+
+    @property
     def _costs(self) -> tuple[Section, ...]:
         """Every method with its metrics and its cost."""
-        heads = ("method", *(title for title, _ in _columns().values()), "bytes per client", "client ms", "epsilon")
-        rows = tuple((cells[0], tuple(map(Said, cells[1:]))) for cells in map(_cells, (self.base, *self.rows)))
+        titles = [_columns()[name][0] for name in self._shown]
+        heads = ("method", *titles, "bytes per client", "milliseconds per client", "epsilon")
+        rows = tuple((self._named(row), tuple(map(Said, self._cells(row)[1:]))) for row in (self.base, *self.rows))
         table = PageTable("All methods with their cost", heads, rows, "Lower is better for errors and losses.")
         return (Section("What each method costs", (), (table,)),)
 
@@ -229,17 +260,40 @@ class ComparisonResult(WorkflowResult):
         best = self.rows[0]
         if math.isinf(best.error):
             return "No classwise calibration error could be told from the noise."
+        kind = "classwise calibration error" if CWECE.name in self._shown else "calibration error (ECE)"
         return (
-            f"The lowest classwise calibration error is that of {best.method}: {best.error:.4f}, "
+            f"The lowest {kind} is that of {best.method}: {best.error:.4f}, "
             f"from {self.base.values[CWECE.name].value:.4f}."
         )
 
+    @property
+    def _shown(self) -> list[str]:
+        """What is compared, by key; with two classes, the classwise error is the error and is shown once."""
+        rows = (self.base, *self.rows)
+        same = all(row.values[CWECE.name].value == row.values[ECE.name].value for row in rows)
+        return [name for name in _columns() if not (same and name == CWECE.name)]
 
-def _cells(row: MethodRow) -> tuple[str, ...]:
+    def _named(self, row: MethodRow) -> str:
+        return "none: as it is" if row is self.base else row.method
+
+    def _cells(self, row: MethodRow) -> tuple[str, ...]:
+        compared = [metric for metric in shown_in("comparison") if metric.name in self._shown]
+        return (
+            row.method,
+            *(_with_spread(row.values[metric.name]) for metric in compared),
+            *(_points(row, metric) for metric in shown_in("change")),
+            *_cost(row),
+        )
+
+
+_LIMITS: Final = (
+    "The best of several methods looks better on these records than it is: measure the chosen one on other records.",
+    "The records are taken as independent of each other. If many belong to one patient, the spread is too small.",
+)
+
+
+def _cost(row: MethodRow) -> tuple[str, ...]:
     return (
-        row.method,
-        *(_with_spread(row.values[metric.name]) for metric in shown_in("comparison")),
-        *(_points(row, metric) for metric in shown_in("change")),
         "" if row.bytes_per_client is None else f"{row.bytes_per_client:,}",
         "" if row.client_seconds is None else f"{1000 * row.client_seconds:.2f}",
         "-" if row.epsilon is None else f"{row.epsilon:.4g}",

@@ -183,7 +183,7 @@ def class_table(rows: Sequence[Mapping[str, Any]]) -> list[TextTable]:
     names = class_figures(rows)
     cells = tuple(
         (
-            str(row["label"]),
+            str(row.get("name") or row["label"]),
             "-" if row["records"] is None else f"{row['records']:.0f}",
             *(said(row.get(n)) for n in names),
         )

@@ -235,7 +235,8 @@ class Evaluation:
         smallest = smallest_count(self.privacy, self.min_count)
         spent = as_published(conductor.stated((alone or phase).spending), phase.agreed.numbers, smallest)
         done = self._result(found, spent, source, left_out, conductor.replayed)
-        return replace(done, evidence=evidence, provenance=self._provenance, call=call("evaluate(...) in Python"))
+        named = replace(done, call=call("evaluate(...) in Python"), class_names=conductor.class_names)
+        return replace(named, evidence=evidence, provenance=self._provenance)
 
     @property
     def _provenance(self) -> dict[str, object]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, final
 
 from fedcalib.accounting.spending import Spending
+from fedcalib.artifacts.class_performance import ClassPerformance
 from fedcalib.artifacts.evaluation import ClientErrors
 from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.artifacts.performance_parts import PairedPerformance
@@ -65,6 +66,7 @@ class EvaluationResult(WorkflowResult):
     evidence: Trail = field(default_factory=Trail)
     provenance: Mapping[str, object] = field(default_factory=dict)
     call: str = ""  # the command or call that made it
+    class_names: tuple[str, ...] = ()  # of several classes, where the data names them
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -84,7 +86,7 @@ class EvaluationResult(WorkflowResult):
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as `fedcalib evaluate --format json` prints it."""
         rival = {} if self.rival is None else {"rival": self._rival(self.rival)}
-        classes = class_reports.class_rows(self._lines["model"], None)
+        classes = class_reports.class_rows(self._lines["model"], self.class_names)
         return {
             "command": self.command,
             "method": "federated-metrics",
@@ -192,7 +194,7 @@ class EvaluationResult(WorkflowResult):
             asked=self._asked(about),
             summary=self._summary,
             gains=self._gains,
-            next_steps=verdicts.after_evaluation(self._known) if self._binary else (),
+            next_steps=self._next_steps,
             facts=stated(about, self.call) | self._decided,
             privacy=(self.privacy.statement,),
             meaning=(*meaning(self.privacy), *self.evidence.remainder),
@@ -234,7 +236,17 @@ class EvaluationResult(WorkflowResult):
         return f"How good are the predicted probabilities of {about.named}{where}{groups}?"
 
     @property
+    def _next_steps(self) -> tuple[str, ...]:
+        shown = self._lines["model"]
+        if isinstance(shown, ClassPerformance):
+            return verdicts.after_evaluation_of_classes(shown)
+        return verdicts.after_evaluation(self._known) if self._binary else ()
+
+    @property
     def _summary(self) -> tuple[str, ...]:
+        shown = self._lines["model"]
+        if isinstance(shown, ClassPerformance):
+            return (*verdicts.several_classes(shown), reports.headline(self.metrics))
         if not self._binary:
             return (reports.headline(self.metrics),)
         said = [verdicts.calibration(self._known), *verdicts.ranking(self._known), reports.headline(self.metrics)]
@@ -246,6 +258,7 @@ class EvaluationResult(WorkflowResult):
     def _gains(self) -> tuple[str, ...]:
         sites = {one.site: verdicts.known(one.metrics) for one in self.sites or () if one.metrics is not None}
         said = [*(verdicts.between("site", sites) if len(sites) > 1 else ())]
+        said += class_reports.best_and_worst(self._lines["model"], self.class_names)
         for one in self.groups:
             groups = {name: verdicts.known(found) for name, found in one.found.groups.items()}
             said += verdicts.between(one.column, groups)
@@ -262,7 +275,7 @@ class EvaluationResult(WorkflowResult):
             Section(f"By {one.column}", reports.forests(one.column, one.shown, self.metrics), one.page_tables())
             for one in self.groups
         )
-        return (*class_reports.class_section(self._lines["model"], None), *groups, *self._by_site)
+        return (*class_reports.class_section(self._lines["model"], self.class_names), *groups, *self._by_site)
 
     @property
     def _by_site(self) -> tuple[Section, ...]:

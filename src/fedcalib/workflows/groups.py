@@ -240,7 +240,11 @@ class GroupResult:
         document = self.to_json()
         groups, apart = document["groups"], document["differences"]
         columns = {name: (one["metrics"], one["unmeasurable"]) for name, one in groups.items()}
-        tables = [PageTable(self._title, ("metric", *columns), _rows(columns), _CAPTION)] if columns else []
+        tables = (
+            [PageTable(f"All figures by {self.column}", ("metric", *columns), _rows(columns), _CAPTION)]
+            if columns
+            else []
+        )
         if apart:
             differences: dict[str, tuple[Any, dict[str, str]]] = {name: (values, {}) for name, values in apart.items()}
             title = f"Differences by {self.column}"

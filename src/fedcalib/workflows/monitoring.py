@@ -244,7 +244,7 @@ class MonitorResult(WorkflowResult):
         return tuple(
             f"{window.label}: "
             + ", ".join(f"{_signal(one.signal)} went from {one.before:.3f} to {one.now:.3f}" for one in window.alarms)
-            + "."
+            + (" (above 0, predictions are too high)." if any(one.signal == "gap" for one in window.alarms) else ".")
             for window in self.windows
             if window.alarms
         )
@@ -303,7 +303,7 @@ class MonitorResult(WorkflowResult):
     def tables(self) -> list[documents.TextTable]:
         """The result for people."""
         served = self._any(_served) * (f"{ECE.title} as served",)
-        columns = ("window", *(metric.title for metric in _shown()), *served, "confidence", "estimated accuracy")
+        columns = ("window", *(metric.title for metric in _shown()), *served, "mean prediction", "estimated accuracy")
         rows = tuple(_row(window, bool(served)) for window in self.windows)
         facts = {
             "alarms": ", ".join(self.alarms) or "none",
@@ -337,7 +337,9 @@ class MonitorResult(WorkflowResult):
             )
             for name, found in self.overall.items()
         ]
-        note = "a window finds it with a probability of 80%; the interval is that of the windows"
+        note = (
+            "a typical window finds it with a probability of 80%; below: least and greatest of the windows, no interval"
+        )
         rows += [
             MetricRow(f"Detectable change: {_signal(name)}", after=found, note=note)
             for name, found in self.detectable.items()
@@ -371,7 +373,8 @@ class MonitorResult(WorkflowResult):
             )
             for window in self.windows
         ]
-        return timeline(points, name, title=title or name)
+        alarms = f"alarms of {_signal(signal)}" if signal else "alarms"
+        return timeline(points, name, title=title or name, alarms=alarms)
 
     def plot(self, name: str | None = None) -> Any:
         """The charts over time, which show themselves in a notebook, or the one of a title such as "ECE"."""
@@ -394,7 +397,7 @@ class MonitorResult(WorkflowResult):
             simulation=spent.simulation,
             metrics=self._metric_rows(),
             sections=(Section("Over time", charts, (self._page_table(),)),),
-            warnings=self.warnings,
+            warnings=(*self.warnings, *_LIMITS),
             provenance=made(self.provenance, self.evidence),
             data=documents.text(self.to_json()),
         )
@@ -403,7 +406,13 @@ class MonitorResult(WorkflowResult):
         """All windows with all metrics."""
         shown = [metric for metric in _shown() if self._any(_value(metric))]
         rows = tuple(
-            (window.label, (*(_value(metric)(window) for metric in shown), Said(_alarms(window) or "none")))
+            (
+                window.label,
+                (
+                    *(_value(metric)(window) for metric in shown),
+                    Said(", ".join(map(_signal, dict.fromkeys(one.signal for one in window.alarms))) or "none"),
+                ),
+            )
             for window in self.windows
         )
         return PageTable("All windows", ("window", *(metric.title for metric in shown), "alarms"), rows)
@@ -496,6 +505,12 @@ def _row(window: Window, served: bool) -> tuple[str, ...]:
     said = ("-" if one is None or one.value != one.value else f"{one.value:.4f}" for one in figures)
     detects = ", ".join(f"{name} {size:.3f}" for name, size in window.detectable.items())
     return (window.label, *said, detects or "-", _alarms(window))
+
+
+_LIMITS: Final = (
+    "Alarms compare each window with earlier ones. A change that comes slowly may raise none.",
+    "The records are taken as independent of each other. If many belong to one patient, intervals are too narrow.",
+)
 
 
 def _signal(name: str) -> str:

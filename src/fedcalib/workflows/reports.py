@@ -117,6 +117,7 @@ def diagram(label: str, found: Measurement | None, min_count: int | None = MIN_R
         count=bins.records,
         ece_text="" if found.ece is None else f"ECE {found.ece.value:.4f}",
         noisy=not shown.exact,
+        of="" if isinstance(shown, BinaryPerformance) else " of the most likely class",
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import isfinite, nan
 from typing import Final
 
+from fedcalib.artifacts.class_performance import ClassPerformance
 from fedcalib.artifacts.performance import Performance
 from fedcalib.metrics.intervals import Measured
-from fedcalib.metrics.table import AUC, CALIBRATION_IN_THE_LARGE, ECE, NET_BENEFIT, OBSERVED_EXPECTED, SLOPE
+from fedcalib.metrics.table import ACCURACY, AUC, CALIBRATION_IN_THE_LARGE, ECE, NET_BENEFIT, OBSERVED_EXPECTED, SLOPE
 
 Figures = Mapping[str, Measured]
 _NAMES: Final = 8  # sites or groups that a sentence lists
@@ -33,6 +34,49 @@ def calibration(figures: Figures) -> str:
     if _spread(slope):
         return f"On average the predicted probabilities are right: {said}.{_spread(slope)}"
     return f"The predicted probabilities agree with what happened: {said}."
+
+
+def several_classes(found: ClassPerformance) -> tuple[str, ...]:
+    """How often the most likely class is right, and whether its probability says so."""
+    right, sure = known(found).get(ACCURACY.name), mean_confidence(found)
+    if right is None:
+        return ()
+    said = f"The most likely class is right for {_hundred(right)} of 100 records"
+    if not isfinite(sure):
+        return (f"{said}.",)
+    stated = f"its predicted probability is {100 * sure:.0f}% on average"
+    if right.low <= sure <= right.high:
+        return (f"{said}, and {stated}: on average the classifier is as sure as it is right.",)
+    return (f"{said}, while {stated}: the classifier is {'too sure' if sure > right.high else 'not sure enough'}.",)
+
+
+def mean_confidence(found: ClassPerformance) -> float:
+    """The mean probability of the most likely class; NaN where it may not be shown."""
+    count = float(found.table.count.sum())
+    return float(found.table.confidence.sum()) / count if count > 0 else nan
+
+
+def by_class(rows: Mapping[str, Measured | None]) -> tuple[str, ...]:
+    """Which class is found best and which worst, by recall, where the two clearly differ."""
+    stated = {name: one for name, one in rows.items() if one is not None and isfinite(one.low + one.high)}
+    if len(stated) < 2:
+        return ()
+    best, worst = max(stated, key=lambda name: stated[name].value), min(stated, key=lambda name: stated[name].value)
+    if stated[worst].high >= stated[best].low:
+        return ("No class is clearly found more often than another.",)
+    found = [f"{name} ({100 * stated[name].value:.0f} of 100 found)" for name in (best, worst)]
+    return (f"The class that is found best is {found[0]}, the one that is found worst {found[1]}.",)
+
+
+def after_evaluation_of_classes(found: ClassPerformance) -> tuple[str, ...]:
+    """What to do next with a classifier of several classes that was measured."""
+    right, sure = known(found).get(ACCURACY.name), mean_confidence(found)
+    steps = []
+    if right is not None and isfinite(sure) and not right.low <= sure <= right.high:
+        steps.append("Recalibrate before the probabilities are used: run `fedcalib calibrate` on the same files.")
+    steps.append("Look at the classes that are taken for each other: see the confusion table and the figures by class.")
+    steps.append("Measure again when patients, coding or treatment change: run `fedcalib monitor` by month.")
+    return tuple(steps)
 
 
 def _hundred(ratio: Measured) -> str:
