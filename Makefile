@@ -106,7 +106,7 @@ e2e: $(VENV)/.dev
 	FEDCALIB_E2E=$(E2E) unshare -rn sh -c 'ip link set lo up && exec $(BIN)/python -m pytest -q -m e2e tests/e2e'; \
 	else echo "this machine forbids network namespaces; on loopback:"; \
 	FEDCALIB_E2E=$(E2E) $(BIN)/python -m pytest -q -m e2e tests/e2e; fi
-	$(BIN)/python -m pytest -q -m e2e tests/remote
+	FEDCALIB_E2E=$(E2E) $(BIN)/python -m pytest -q -m e2e tests/remote tests/engines
 
 # The same, every fault, and Flower's own SuperNode; takes long
 e2e-all:

@@ -63,7 +63,8 @@ class Submitted:
 class Fleet:
     """Starts processes in sessions of their own, and ends all of them whatever happens."""
 
-    def __init__(self, root: Path, sites: int) -> None:
+    def __init__(self, root: Path, sites: int, user: int | None = None) -> None:
+        self.user = user  # whoever runs the tests, unless stated
         self.root, self.names = root, [f"site-{index}" for index in range(sites)]
         self.keys = root / "keys"
         self.link = deployment.Link("127.0.0.1", free_port(), self.keys / "ca.crt")
@@ -90,6 +91,9 @@ class Fleet:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                user=self.user,
+                group=self.user,
+                extra_groups=None if self.user is None else [],
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - no threads here
             )
 

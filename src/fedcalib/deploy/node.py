@@ -46,6 +46,7 @@ from fedcalib.remote.streaming import StreamedFederation
 LOG: Final = logging.getLogger("fedcalib.node")
 _POLLS: Final = (0.1, 1.0)  # seconds between two looks for messages: right after one, and once nothing comes
 _SLOWER: Final = 1.1  # times the pause before
+_PATIENT: Final = 10.0  # times what the last look took, at least, so that looks alone cannot keep a server busy
 _BACK_OFF: Final = (1.0, 30.0)  # seconds between two tries to connect: the first pause, and the longest
 _FILES: Final = ("identity", "directory", "policy")
 
@@ -185,13 +186,14 @@ class Node:
 
     def _answer(self, connection: FleetConnection) -> None:
         """Answer messages until the node is stopped or the connection has to be opened again."""
-        pause, longest = _POLLS
+        pause = _POLLS[0]
         while not self.stopping.is_set():
+            asked = time.monotonic()
             message = connection.pull()
             self.vitals.reached()
             if message is None:
-                self.stopping.wait(pause)
-                pause = min(pause * _SLOWER, longest)
+                self.stopping.wait(considerate(pause, time.monotonic() - asked))
+                pause = min(pause * _SLOWER, _POLLS[1])
                 continue
             pause = _POLLS[0]
             LOG.info("Received '%s' of run %s.", message.action, message.run)
@@ -218,6 +220,15 @@ class Node:
             yield
         finally:
             _restore(before)
+
+
+def considerate(pause: float, took: float) -> float:
+    """Seconds until the next look: longer where the last one took long, since many sites then share a busy server.
+
+    >>> considerate(0.1, took=0.01), considerate(0.1, took=0.05), considerate(0.1, took=3.0)
+    (0.1, 0.5, 1.0)
+    """
+    return min(max(pause, _PATIENT * took), _POLLS[1])
 
 
 def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
