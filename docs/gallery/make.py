@@ -11,7 +11,7 @@ from playwright.sync_api import sync_playwright
 HERE = Path(__file__).parent
 TOPS = {
     "evaluation": "Decisions and ranking",
-    "classes": "Reliability",
+    "classes": "By class",
     "monitoring": "Over time",
 }  # what is shown of it
 

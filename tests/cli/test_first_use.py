@@ -94,6 +94,15 @@ def test_messages_speak_of_flags(shell: Shell, home: Path, scores: Path, command
         assert python not in said.err
 
 
+def test_notes_speak_of_flags_too(shell: Shell, home: Path, scores: Path) -> None:
+    table = pd.read_csv(scores)
+    table.assign(patient=table.index // 2).to_csv(home / "people.csv", index=False)
+    said = shell("evaluate", "people.csv", "--epsilon", 1)
+    assert "several records, state --unit patient." in said.err
+    assert "name one with --ledger to count it" in said.err
+    assert "If a person must count once, state --unit patient." in shell("evaluate", "people.csv").err
+
+
 def test_a_missing_clip_is_a_flag_too(shell: Shell, scores: Path) -> None:
     private = ("--privacy", "user", "--epsilon", 50, "--delta", "1e-5")
     said = shell("calibrate", scores, *private, "--out", "out")

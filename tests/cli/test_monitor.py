@@ -76,7 +76,7 @@ def test_figures_over_windows_are_weighted_by_records_and_windows_say_what_they_
     assert "weighted by records" in text.out
     assert "finds these changes with a probability of 80%" in text.err
     page = (home / "out" / "report.html").read_text()
-    assert "Detectable change: the mean gap of prediction and outcome" in page
+    assert "Detectable change of the mean gap of prediction and outcome" in page
     assert "ECE, all windows" in page
 
 

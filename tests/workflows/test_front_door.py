@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -270,3 +272,11 @@ def test_python_and_the_shell_have_the_same_numbers_by_default(
         for row in document.get("methods", ()):
             row.pop("client_seconds")
     assert found == {key: value for key, value in told.items() if key not in ("schema_version", "files")}
+
+
+def test_a_frame_without_pandas_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core has no pandas: Arrow would raise an error of its own."""
+    done = results()["plan"]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fc.errors.MissingExtra, match=re.escape("pip install 'fedcalib[pandas]'")):
+        done.to_frame()

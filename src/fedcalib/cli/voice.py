@@ -43,7 +43,7 @@ _COLUMNS: Final = "score|logits|probs|label|site|unit|time|classes|positive|grou
 
 def as_flags(text: str) -> str:
     """A message of the package in the words of the command line: flags instead of arguments."""
-    text = re.sub(r"\b(\w+)(?:=\w+)? \(--([\w-]+)\)", _flag, text)
+    text = re.sub(r"\b(\w+)(?:=(?:\w+|'[^']*'))? \(--([\w-]+)((?: [^)]*)?)\)", _flag, text)
     text = re.sub(r"state score, logits or probs\b", "state --score, --logits or --probs", text)
     text = re.sub(rf"\bwith ({_COLUMNS})(?=[.,;)]| and )", r"with --\1", text)
     text = re.sub(r"Set UserGaussian\(\.\.\., clip=10\) for ten records' worth, or an L2 norm per block", _CLIP, text)
@@ -55,7 +55,7 @@ _CLIP: Final = "Add --clip 10 for ten records' worth"
 
 def _flag(found: re.Match[str]) -> str:
     """The flag alone, where an argument of the same name stands before it."""
-    return f"--{found[2]}" if found[1].replace("_", "-") == found[2] else found[0]
+    return f"--{found[2]}{found[3]}" if found[1].replace("_", "-") == found[2] else found[0]
 
 
 _WIDE: Final = 140  # columns, where there is no terminal to ask
@@ -85,11 +85,11 @@ class Voice(Notices):
 
     def note(self, text: str) -> None:
         """Print something on the side."""
-        print(text, file=sys.stderr, flush=True)
+        print(as_flags(text), file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
         """Print something that should not be missed."""
-        self.note(f"Warning: {as_flags(text)}")
+        self.note(f"Warning: {text}")
 
     def _show(self, tables: Sequence[TextTable], stream: Any) -> None:
         from rich.box import SIMPLE_HEAD

@@ -23,7 +23,7 @@ from fedcalib.metrics.intervals import Measured
 from fedcalib.report.tables import interval, short
 
 WIDTH: Final = 460.0
-LEFT: Final = 54.0  # room for numbers beside the vertical axis
+LEFT: Final = 60.0  # room for numbers beside the vertical axis
 NAMES: Final = 138.0  # room for names of rows instead
 RIGHT: Final = 16.0
 BELOW: Final = 46.0  # room for numbers and the name of the horizontal axis
@@ -249,7 +249,7 @@ class Plot:
         parts.append(label((self.x.start + right) / 2, self.height - 8, short(self.x_name, 60), "name", "middle"))
         parts.append(
             tag("text", words(short(self.y_name, 44)), kind="name", text_anchor="middle",
-                transform=f"translate(14 {middle:.1f}) rotate(-90)")
+                transform=f"translate(12 {middle:.1f}) rotate(-90)")
         )  # fmt: skip
         return "".join(parts)
 

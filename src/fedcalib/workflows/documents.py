@@ -14,7 +14,7 @@ from fedcalib import files
 from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.evaluation import MetricsReport, headline
 from fedcalib.artifacts.performance import Performance
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, needs
 from fedcalib.federation import Federation
 from fedcalib.loop import Runtime
 from fedcalib.method import Method
@@ -286,6 +286,9 @@ def write_file(path: Path | str, content: bytes) -> Path:
 def frame(rows: Sequence[Mapping[str, Any]]) -> Any:
     """A pandas frame of plain data: a figure with its interval becomes three columns."""
     import pyarrow as pa
+
+    with needs("make a frame"):
+        import pandas  # noqa: F401 - Arrow imports it without saying how to install it
 
     flat = [_flat(row) for row in rows]
     names = dict.fromkeys(name for row in flat for name in row)

@@ -337,11 +337,9 @@ class MonitorResult(WorkflowResult):
             )
             for name, found in self.overall.items()
         ]
-        note = (
-            "a typical window finds it with a probability of 80%; below: least and greatest of the windows, no interval"
-        )
+        note = "a window finds it with a probability of 80%"
         rows += [
-            MetricRow(f"Detectable change: {_signal(name)}", after=found, note=note)
+            MetricRow(f"Detectable change of {_signal(name)}, median and range of windows", after=found, note=note)
             for name, found in self.detectable.items()
         ]
         return tuple(rows)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 SEEDS: Final = "{} (which records are held out; a release stays private) or {} (simulated noise: not private)"
 _UNCOUNTED: Final = (
-    "Releases about the same people add up. This one is in no ledger: state one (--ledger) to count it with others."
+    "Releases about the same people add up. This one is in no ledger: name one with ledger (--ledger) to count it."
 )
 _BUSY: Final = "Expected this command to run once at a time, found it running already; wait for it."
 
