@@ -1,12 +1,14 @@
 """The paper's methods at the paper's own settings: its tables 2 and 3 and its figures, on our logits.
 
 Run with `python -m benchmarks.maddock.published`; rows that published.csv has are kept, so a rerun goes on where it
-stopped. `--quick` runs two runs of the tables on one network, into the file that `--out` names.
+stopped. `--again Auto` measures a series again, on the networks whose logits are here. `--quick` runs two runs of the
+tables on one network, into the file that `--out` names.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,7 +24,7 @@ import fedcalib as fc
 from benchmarks.maddock.contenders import DELTA, SAMPLED
 from benchmarks.maddock.data import Deal, halves, networks
 from benchmarks.maddock.measure import row
-from benchmarks.progress import Sheet
+from benchmarks.progress import Sheet, Table
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import TooFewClients
 from fedcalib.families.affine import TemperatureFamily
@@ -244,13 +246,26 @@ def averages(sheet: Sheet, dataset: str, network: str, run: int) -> None:
             sheet.add(line(key, row(Temperature(float(value)), test), base))
 
 
+def forget(path: Path, series: str) -> None:
+    """Drop the rows of a series that can be measured again."""
+    here = set(known(TABLES))
+    rows = [one for one in Table(path).rows if one["series"] != series or (one["dataset"], one["network"]) not in here]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table-runs", type=int, default=20)
     parser.add_argument("--figure-runs", type=int, default=8)
     parser.add_argument("--quick", action="store_true", help="two runs of both tables on one network")
     parser.add_argument("--out", type=Path, default=HERE / "published.csv")
+    parser.add_argument("--again", help="a series whose rows are dropped and measured again")
     told = parser.parse_args()
+    if told.again:
+        forget(told.out, told.again)
     sheet = Sheet(told.out, KEY)
     wanted = {"cifar10": ("lenet5",)} if told.quick else TABLES
     for run in range(2 if told.quick else told.table_runs):
