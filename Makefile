@@ -16,7 +16,7 @@ export OMP_NUM_THREADS ?= 1
 # where it is set, every process that a test starts would compile all that it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock browser gallery reproduce e2e e2e-all e2e-flower databases many-jobs nvflare vantage6 fuzz soak clean
+.PHONY: demo test lint types unit wheel wheel-test docs snapshots generated bench bench-maddock browser gallery reproduce e2e e2e-all e2e-flower databases many-jobs nvflare vantage6 fuzz properties soak clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -106,7 +106,7 @@ e2e: $(VENV)/.dev
 	FEDCALIB_E2E=$(E2E) unshare -rn sh -c 'ip link set lo up && exec $(BIN)/python -m pytest -q -m e2e tests/e2e'; \
 	else echo "this machine forbids network namespaces; on loopback:"; \
 	FEDCALIB_E2E=$(E2E) $(BIN)/python -m pytest -q -m e2e tests/e2e; fi
-	$(BIN)/python -m pytest -q -m e2e tests/remote
+	FEDCALIB_E2E=$(E2E) $(BIN)/python -m pytest -q -m e2e tests/remote tests/engines
 
 # The same, every fault, and Flower's own SuperNode; takes long
 e2e-all:
@@ -139,6 +139,10 @@ nvflare vantage6: $(VENV)/.python
 fuzz: $(VENV)/.dev
 	FEDCALIB_FUZZ=1000000 $(BIN)/python -m pytest -q tests/remote/test_fuzz.py tests/secagg/test_fuzz.py tests/test_wire.py
 	FEDCALIB_FUZZ=100000 $(BIN)/python -m pytest -q -s tests/remote/test_hostile_server.py tests/remote/test_units.py
+
+# Properties with ten times as many examples, other ones each time
+properties: $(VENV)/.dev
+	FEDCALIB_PROPERTIES=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m hypothesis
 
 # A kill at every line of the release path, 500 at random lines, a thousand rounds of six processes on one budget
 soak: $(VENV)/.dev

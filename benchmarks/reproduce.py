@@ -21,7 +21,8 @@ from pathlib import Path
 from benchmarks.reproduction.steps import SOURCES, Compared, Row, Step
 
 HERE = Path(__file__).parent
-MNIST = HERE.parents[1] / "shared" / "data" / "mnist_writers"
+SHARED = HERE.parents[1] / "shared" / "data"
+FOUND = {"mnist": SHARED / "mnist_writers", "shakespeare": SHARED / "shakespeare_roles"}
 
 
 def read(path: Path) -> list[Row]:
@@ -120,9 +121,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", choices=SOURCES)
     parser.add_argument("--quick", action="store_true", help="a small part, compared with the stored rows")
-    parser.add_argument("--data", action="append", default=[], help="NAME=DIRECTORY, of mnist, fashion and cifar10")
+    parser.add_argument(
+        "--data", action="append", default=[], help="NAME=DIRECTORY, of mnist, fashion, cifar10, shakespeare"
+    )
     told = parser.parse_args()
-    places = {"mnist": str(MNIST)} if MNIST.exists() else {}
+    places = {name: str(path) for name, path in FOUND.items() if path.exists()}
     places |= dict(pair.split("=", 1) for pair in told.data)
     began = time.monotonic()
     run: Callable[[str, dict[str, str]], bool] = quick if told.quick else full

@@ -10,8 +10,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: small products on
 import pytest
 from hypothesis import settings
 
-# a busy machine is not a failure, and what one machine passes another passes; FEDCALIB_FUZZ looks elsewhere each time
-settings.register_profile("fedcalib", deadline=None, derandomize="FEDCALIB_FUZZ" not in os.environ)
+from tests.examples import SEARCH, examples
+
+# a busy machine is not a failure, and what one machine passes another passes; searches look elsewhere each time
+SEARCHING = SEARCH or "FEDCALIB_FUZZ" in os.environ
+settings.register_profile("fedcalib", deadline=None, derandomize=not SEARCHING, max_examples=examples(100))
 settings.load_profile("fedcalib")
 
 

@@ -26,6 +26,7 @@ from fedcalib.accounting import (
 from fedcalib.accounting.events import Composed, Concentrated, Event, Parallel, Pure, Repeated, SampledGaussian
 from fedcalib.errors import InputError
 from fedcalib.types import Floats
+from tests.examples import examples
 
 DELTA = 1e-5
 EPSILONS = st.floats(0.01, 20)
@@ -274,7 +275,7 @@ class TestCurves:
 
 
 class TestMultiplier:
-    @settings(max_examples=10)
+    @settings(max_examples=examples(10))
     @given(EPSILONS, st.floats(1e-9, 1e-3), st.integers(1, 50), st.sampled_from([0.05, 0.5, 1.0]))
     def test_noise_keeps_the_budget_and_hardly_less_would(
         self, budget: float, delta: float, steps: int, rate: float
@@ -290,7 +291,7 @@ class TestMultiplier:
         assert spent == pytest.approx(delta, rel=1e-3)
         assert analytic_gaussian_multiplier(budget, delta) <= multiplier_for(budget, delta)
 
-    @settings(max_examples=10)
+    @settings(max_examples=examples(10))
     @given(EPSILONS, st.floats(1e-9, 1e-3), st.integers(1, 20))
     def test_more_of_anything_needs_more_noise(self, budget: float, delta: float, steps: int) -> None:
         z = multiplier_for(budget, delta, steps, 0.2)

@@ -21,6 +21,7 @@ from fedcalib.privacy.local_reports import Cell, Encoder, RandomSymbol, Unary
 from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.reliability import TopLabelTable
 from fedcalib.queries.temperature import TemperatureCurve
+from tests.examples import examples
 
 PURE = [fc.DistributedDP(1.0), fc.SourceLaplace(1.0), fc.LocalDP(1.0)]
 COUNT_AND_REAL = [case for case in worst_cases() if case.name != "histogram"]
@@ -125,7 +126,7 @@ def test_too_little_to_go_on_is_refused(draws: int, confidence: float) -> None:
 # copies
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 5), st.sampled_from([LabelHistogram(3, 4), TopLabelTable(5), TemperatureCurve((1.0, 2.0), 3.0)]))
 def test_copies_say_the_same_again_and_again(copies: int, query: fc.query.RecordQuery) -> None:
     rng = np.random.default_rng(copies)
@@ -143,7 +144,7 @@ def test_copies_say_the_same_again_and_again(copies: int, query: fc.query.Record
     assert np.allclose(many.by_copy(summed), expected)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 99), st.integers(1, 90))
 def test_reports_that_look_alike_are_found(seed: int, width: int) -> None:
     rows = np.random.default_rng(seed).integers(0, 3, (50, width))

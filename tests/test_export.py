@@ -32,6 +32,7 @@ from fedcalib.export.graph import Graph, Scores, calibrated
 from fedcalib.export.model import EXTREME_TOLERANCE, ORDINARY_TOLERANCE
 from fedcalib.records import softmax
 from fedcalib.types import Floats
+from tests.examples import examples
 
 RNG = np.random.default_rng(3)
 STEPS = Steps.of_table(4, RNG.random((4, 15)))
@@ -160,7 +161,7 @@ SMOOTH = ("order-preserving vector", "order-preserving network", "matrix")  # wi
 def test_agreement_is_not_a_matter_of_the_tried_records(name: str) -> None:
     session = onnxruntime.InferenceSession(to_onnx(CALIBRATORS[name], Logits()).model)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(arrays.arrays(np.float64, (3, 4), elements=st.floats(-50, 50)))
     def agree(logits: Floats) -> None:
         (found,) = session.run(None, {"logits": logits})

@@ -14,13 +14,14 @@ from fedcalib.metrics import binning as fast
 from fedcalib.metrics.binning import bin_index
 from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.types import Floats
+from tests.examples import examples
 
 
 def by_hand(probs: Floats, bins: int) -> Floats:
     return np.stack([np.bincount(bin_index(column, bins), minlength=bins) for column in probs.T])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from([np.float32, np.float64]).flatmap(
         lambda kind: arrays.arrays(

@@ -25,6 +25,7 @@ from fedcalib.accounting.ledger import Ledger
 from fedcalib.accounting.spending import Spending
 from fedcalib.errors import BudgetError, InputError, LedgerError, TooFewClients
 from fedcalib.loop import Step, Total
+from tests.examples import examples
 
 ONE_PERCENT = Spending("DistributedDP", "record", 0.01, 0.0, "add/remove", False, "For a test.")
 
@@ -64,7 +65,7 @@ def test_the_smallest_spend_counts(ledger: Ledger) -> None:
     assert ledger.account("data").delta == Decimal("1E-15")
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.floats(0, 10, allow_nan=False), min_size=1, max_size=5))
 def test_the_ledger_never_shows_less_than_was_spent(
     tmp_path_factory: pytest.TempPathFactory, epsilons: list[float]

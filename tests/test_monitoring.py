@@ -80,7 +80,7 @@ def test_a_window_that_drowns_says_and_teaches_nothing() -> None:
 @pytest.mark.parametrize("privacy", [fc.Open(), fc.DistributedDP(epsilon=1.0)], ids=repr)
 def test_signals_are_as_unsure_as_they_say(privacy: fc.privacy.Privacy) -> None:
     """Over independent windows of one law, a signal's spread is at most what it claims, and not far below."""
-    runs = 60
+    runs = 30
     draws = []
     for seed in range(runs):
         runtime = fc.InProcess(week(-0.5, 1500, seed))
@@ -96,7 +96,7 @@ def test_signals_are_as_unsure_as_they_say(privacy: fc.privacy.Privacy) -> None:
 
 def test_false_alarms_stay_at_the_stated_rate() -> None:
     """Windows of one law at a loud rate: the count of alarms is what the rate allows."""
-    rate, rounds, windows = 0.2, 25, 6
+    rate, rounds, windows = 0.2, 12, 6
     raised = 0
     for seed in range(rounds):
         found = watched([-0.5] * windows, fc.Monitor(rate, min_effect=0.0), seed=1000 * seed)
@@ -130,7 +130,7 @@ def test_rare_events_need_a_smaller_change() -> None:
 @pytest.mark.parametrize("least", [0.0, 0.05])
 def test_a_detectable_change_is_found_in_four_of_five_windows(least: float) -> None:
     """Odds of positives move until the mean gap has moved by what the monitor calls detectable."""
-    rounds, monitor, found = 60, fc.Monitor(0.01, min_effect=least), 0
+    rounds, monitor, found = 30, fc.Monitor(0.01, min_effect=least), 0
     first = watched([0.0, 0.0], monitor).windows[1].detectable["gap"]
     odds = np.random.default_rng(0).normal(-1.0, 1.0, 200_000)
     moved = {
@@ -214,7 +214,7 @@ def test_swings_of_flights_are_alarmed_and_recalibrating_helps(shared: Path) -> 
 
 @pytest.mark.shared
 def test_shuffled_flights_raise_no_more_alarms_than_stated(shared: Path) -> None:
-    rate, rounds = 0.05, 8
+    rate, rounds = 0.05, 4
     raised = 0
     for seed in range(rounds):
         windows = flights(shared, 0.02, shuffle=seed)

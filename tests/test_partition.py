@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import fedcalib as fc
 from fedcalib.data import partition
 from fedcalib.errors import InputError
+from tests.examples import examples
 
 
 def records(n: int = 2000, classes: int = 5) -> fc.Records:
@@ -19,7 +20,7 @@ def records(n: int = 2000, classes: int = 5) -> fc.Records:
     return fc.Records.of_logits(np.zeros((n, classes)), labels, row=np.arange(n))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 12), st.integers(0, 1000))
 def test_nothing_is_lost_and_nothing_dealt_twice(clients: int, seed: int) -> None:
     data = records(300)

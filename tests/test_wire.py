@@ -16,6 +16,7 @@ from fedcalib import registry, wire
 from fedcalib.errors import FedcalibError, WireError
 from fedcalib.queries.class_tables import LabelHistogram
 from fedcalib.queries.temperature import TemperatureCurve
+from tests.examples import examples
 
 PLAIN = st.recursive(
     st.none()
@@ -143,7 +144,7 @@ def test_only_sendable_values_go_out() -> None:
         wire.dumps(np.array(["a"]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_mutated_messages_raise_typed_errors_only(data: st.DataObject) -> None:
     text = wire.dumps(fc.query.Join((LabelHistogram(4, 8), TemperatureCurve((0.5, 1.0), 10.0))))

@@ -102,6 +102,9 @@ MULTICLASS: dict[str, Callable[[fc.Records], Apply]] = {
     "probmetrics ts-mix": _of(_named("ts-mix")),
 }
 
+# matrix scaling of a hundred classes takes minutes
+FOR_HUNDRED = ("scikit-learn temperature", "scikit-learn isotonic", "probmetrics svs", "probmetrics ts-mix")
+
 
 def _auto(records: fc.Records) -> Callable[[], Any]:
     bounds = np.linspace(0, len(records), 11).astype(int)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ MOST = 60_000  # records of a set that are fitted and tested
 CLASSIFIERS = ("logistic", "trees", "bayes")
 SETS = ("flights", *(f"{name}-{kind}" for name in ("adult", "census", "heart", "nycflights") for kind in CLASSIFIERS))
 NETWORKS = ("resnet20", "resnet32", "resnet44", "resnet56", "lenet5", "wideresnet164", "vgg16")
+HUNDRED = ("lenet5-100", "wideresnet164-100", "densenetbc100-100")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,7 @@ def dealt(federation: fc.Federation, clients: int, seed: int) -> fc.Federation:
     return fc.Federation(records, np.concatenate([[0], bounds, [len(records)]]))
 
 
+@lru_cache(maxsize=1)
 def real(name: str) -> Scored:
     """One of `SETS`, from the temporary folder if it was made before."""
     path = KEPT / f"{name}.npz"
@@ -142,6 +145,8 @@ SHAPES: dict[str, Shape] = {
     "ten values": lambda z: log_odds((np.floor(sigmoid(3 * z) * 10).clip(0, 9) + 0.5) / 10),
     "ends": lambda z: np.where(np.abs(z) > 2.5, np.sign(z) * 40.0, 1.3 * z),
     "waved": lambda z: z + 0.8 * np.sin(1.5 * z),
+    "extreme": lambda z: 10 * z + 3,
+    "very over-confident": lambda z: 4 * z,
 }
 
 
@@ -155,8 +160,13 @@ def synthetic(shape: str, records: int, seed: int) -> Scored:
     return Scored(score, label, rng.integers(20, size=records))
 
 
+@lru_cache(maxsize=1)
 def network(name: str) -> fc.Records:
-    """The test records of a CIFAR-10 network, as logits."""
+    """The test records of a CIFAR-10 network, as logits, or of a CIFAR-100 one (`HUNDRED`), as log-probabilities."""
+    if name in HUNDRED:
+        with np.load(SHARED / "cifar100_probs" / "cifar100_logp.npz") as stored:
+            key = next(key for key in stored if key.startswith(name.removesuffix("-100")))
+            return fc.Records.of_logits(stored[key].astype(float), stored["y"].astype(int))
     with np.load(SHARED / "cifar10_logits" / "cifar10_logits.npz") as stored:
         key = next(key for key in stored if key.startswith(name))
         return fc.Records.of_logits(stored[key].astype(float), stored["y"].astype(int))

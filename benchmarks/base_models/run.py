@@ -17,6 +17,7 @@ import numpy as np
 import fedcalib as fc
 from benchmarks.progress import Table, bar
 from fedcalib import datasets, metrics
+from fedcalib.artifacts.networks import Trained
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.training import SGD, Adam, ConvNet, LocalTraining
 
@@ -48,35 +49,47 @@ def by_sgd(rate: float, seed: int) -> FedAvg:
     return FedAvg.as_published(ConvNet(), round(EPOCHS / RATE), LocalTraining(1, 64, SGD(rate)), seed=seed)
 
 
-def train(name: str, method: FedAvg, beta: str, seed: int, records: fc.Records) -> dict[str, object]:
-    """Train one model; an epoch is ten rounds of a tenth of the clients."""
+def fitted(name: str, method: FedAvg, federation: fc.Federation, seed: int) -> Trained:
+    """Train one model; an epoch is ten rounds of a tenth of the clients. A rerun goes on where it stopped."""
     (HERE / "out").mkdir(exist_ok=True)
-    fit, test, calibration = parts(records, beta, seed)
-    began = time.perf_counter()
-    with bar(f"beta {beta}") as watch:
-        model = fc.run(
-            method, fc.InProcess(fit), fc.Open(), participation=fc.Poisson(RATE), randomness=fc.Simulated(seed),
-            transcript=HERE / "out" / f"{name}.jsonl", watch=watch,
+    with bar(name) as watch:
+        return fc.run(
+            method, fc.InProcess(federation), fc.Open(), participation=fc.Poisson(RATE),
+            randomness=fc.Simulated(seed), transcript=HERE / "out" / f"{name}.jsonl", watch=watch,
         ).artifact  # fmt: skip
-    seconds = time.perf_counter() - began
-    scored, held = model.across(test), model.across(calibration)
+
+
+def kept(name: str, scored: fc.Federation, held: fc.Federation) -> None:
+    """Keep the logits of the records that test and of those that calibrate."""
     np.savez_compressed(
         HERE / "out" / f"{name}.npz",
         test_logits=scored.records.logits.astype(np.float32), test_labels=scored.records.labels,
         test_owner=scored.owner, calibration_logits=held.records.logits.astype(np.float32),
         calibration_labels=held.records.labels, calibration_owner=held.owner,
     )  # fmt: skip
-    probs, labels = scored.records.probs, scored.records.labels
+
+
+def measured(scored: fc.Records, printed: float) -> dict[str, object]:
+    """Accuracy and errors in percent, beside the source's accuracy."""
+    probs, labels = scored.probs, scored.labels
     return {
-        "data": "mnist",
-        "beta": beta,
-        "seed": seed,
         "accuracy": round(100 * metrics.accuracy(probs, labels), 2),
-        "source_accuracy": SOURCE.get(beta, ""),
+        "source_accuracy": printed,
         "ece": round(100 * metrics.ece(probs, labels), 2),
         "cwece": round(100 * metrics.classwise_ece(probs, labels), 3),
-        "seconds": round(seconds),
     }
+
+
+def train(name: str, method: FedAvg, beta: str, seed: int, records: fc.Records) -> dict[str, object]:
+    """Train, keep and measure one model of MNIST."""
+    fit, test, calibration = parts(records, beta, seed)
+    began = time.perf_counter()
+    model = fitted(name, method, fit, seed)
+    seconds = time.perf_counter() - began
+    scored = model.across(test)
+    kept(name, scored, model.across(calibration))
+    found = measured(scored.records, SOURCE[beta])
+    return {"data": "mnist", "beta": beta, "seed": seed, **found, "seconds": round(seconds)}
 
 
 def main() -> None:

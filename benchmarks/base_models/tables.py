@@ -37,6 +37,12 @@ def sgd_table(rows: Sequence[Row]) -> str:
     return markdown(head, ([row[name] for name in fields] for row in rows))
 
 
+def pictures_table(rows: Sequence[Row]) -> str:
+    head = ["beta", "epochs", "accuracy, %", "source, %", "ECE, %", "cwECE, %"]
+    fields = ("beta", "epochs", "accuracy", "source_accuracy", "ece", "cwece")
+    return markdown(head, ([row[name] for name in fields] for row in rows))
+
+
 def roles_table(rows: Sequence[Row]) -> str:
     names = [
         "clients",
@@ -76,6 +82,8 @@ def main() -> int:
     head, rest = page.read_text().split(START)
     body = f"### MNIST, local Adam\n\n{digits_table(digits)}\n"
     body += f"\n### MNIST, local SGD and plain means\n\n{sgd_table(Table(HERE / 'sgd.csv').rows)}\n"
+    pictures = sorted(Table(HERE / "cifar.csv").rows, key=lambda row: row["beta"])
+    body += f"\n### CIFAR-10, local Adam\n\n{pictures_table(pictures)}\n"
     body += f"\n### Shakespeare's roles\n\n{roles_table(roles)}\n" if roles else ""
     page.write_text(f"{head}{START}\n\n{body}\n{END}{rest.split(END)[1]}")
     plot(digits, HERE / "results.png")

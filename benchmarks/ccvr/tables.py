@@ -94,14 +94,22 @@ def summary(rows: Sequence[Row]) -> str:
 def raw() -> str:
     """CCVR as published: gains by skew, and how far heads favour what clients hold."""
     lines = []
-    for (alpha,), own in sorted(grouped(Table(HERE / "as_published.csv").rows, "alpha").items()):
+    for (data, alpha), own in sorted(grouped(Table(HERE / "as_published.csv").rows, "data", "alpha").items()):
         by_repair = {repair: some for (repair,), some in grouped(own, "repair").items()}
         before = by_repair["none"]
         kinds = ("CCVR, as published", "CCVR, shrunken covariances", "oracle")
         cells = [f"{mean(gains(by_repair[name], before)):+.2f}" for name in kinds]
         lengths = f"{mean(column(before, 'norm_correlation')):.2f}"
-        lines.append([alpha, str(len(before)), spread(column(before, "accuracy")), *cells, lengths])
-    head = ["alpha", "runs", "accuracy before", "gain: as published", "gain: shrunken", "gain: oracle", "row lengths"]
+        lines.append([f"{data}, {alpha}", str(len(before)), spread(column(before, "accuracy")), *cells, lengths])
+    head = [
+        "data, alpha",
+        "runs",
+        "accuracy before",
+        "gain: as published",
+        "gain: shrunken",
+        "gain: oracle",
+        "row lengths",
+    ]
     return markdown(head, lines)
 
 

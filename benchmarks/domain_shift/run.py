@@ -3,7 +3,8 @@
 Run with `python -m benchmarks.domain_shift.run`; it goes on where it stopped. Results go to results.csv beside this
 file, one line a setting and method, each the mean over 500 random splits; what it took goes to speed.csv, one line a
 corruption. `--severity 5` runs one severity alone, `--thin 5 --trials 100 --out few/results.csv` every fifth setting
-with fewer splits.
+with fewer splits. `--method "Ours: AccT" --out again.csv` runs one method on the same splits, and `--merge again.csv`
+puts its lines in the place of those in results.csv.
 """
 
 from __future__ import annotations
@@ -75,17 +76,21 @@ SETTINGS = (
 )
 
 
-def rows(pool: Pool, corruption: str, severity: int, setting: Setting, trials: int = TRIALS) -> Iterator[list[object]]:
-    """Run all methods on one setting, on the same splits."""
+def rows(
+    pool: Pool, corruption: str, severity: int, setting: Setting, trials: int = TRIALS, *, only: str | None = None
+) -> Iterator[list[object]]:
+    """Run all methods, or only one, on one setting, on the same splits."""
     seed = crc32(f"{corruption} {severity} {setting}".encode())
     drawn = Trials(pool, setting.sources, setting.samples, trials, np.random.default_rng(seed))
-    for name, method in METHODS.items():
+    for name, method in METHODS.items() if only is None else [(only, METHODS[only])]:
         ece, brier = method.measures(drawn, setting.epsilon)
         where = (corruption, severity, setting.panel, setting.sources, setting.samples, setting.epsilon)
         yield [*where, name, f"{ece.mean():.6f}", f"{ece.std(ddof=1):.6f}", f"{brier.mean():.6f}"]
 
 
-def sweep(corruption: str, severity: int, trials: int, thin: int) -> tuple[list[list[object]], list[object]]:
+def sweep(
+    corruption: str, severity: int, trials: int, thin: int, only: str | None = None
+) -> tuple[list[list[object]], list[object]]:
     """Run the settings of one corruption, so that they share its table of temperatures; say what it took."""
     started, clock = time.process_time(), time.perf_counter()
     pool = Pool(*corrupted(corruption, severity))
@@ -93,7 +98,7 @@ def sweep(corruption: str, severity: int, trials: int, thin: int) -> tuple[list[
     slowest = 0.0
     for setting in SETTINGS[::thin]:
         before = time.process_time()
-        found += rows(pool, corruption, severity, setting, trials)
+        found += rows(pool, corruption, severity, setting, trials, only=only)
         slowest = max(slowest, time.process_time() - before)
     spent, waited = time.process_time() - started, time.perf_counter() - clock
     took = (spent, slowest, waited, os.getloadavg()[0])
@@ -108,6 +113,19 @@ def done(path: Path) -> set[tuple[str, int]]:
         return {(row["corruption"], int(row["severity"])) for row in csv.DictReader(file)}
 
 
+def merge(again: Path) -> None:
+    """Put the lines of a file in the place of those of the same setting and method in the results."""
+    key = COLUMNS[:7]
+    with again.open(newline="") as file:
+        newer = {tuple(row[name] for name in key): row for row in csv.DictReader(file)}
+    with RESULTS.open(newline="") as file:
+        every = [newer.get(tuple(row[name] for name in key), row) for row in csv.DictReader(file)]
+    with RESULTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(every)
+
+
 def main() -> None:
     """Run what is not there yet, two processes at a time unless told otherwise."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,14 +134,20 @@ def main() -> None:
     parser.add_argument("--thin", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--method", choices=list(METHODS))
+    parser.add_argument("--merge", type=Path)
     told = parser.parse_args()
+    if told.merge:
+        merge(told.merge)
+        return
     held = done(told.out)
     severities = told.severity or reversed(SEVERITIES)
-    jobs = [(name, s, told.trials, told.thin) for s in severities for name in corruptions() if (name, s) not in held]
+    left = [(name, s) for s in severities for name in corruptions() if (name, s) not in held]
+    jobs = [(*one, told.trials, told.thin, told.method) for one in left]
     started = time.perf_counter()
     with (
         told.out.open("a", newline="") as file,
-        told.out.with_name("speed.csv").open("a", newline="") as clocks,
+        told.out.with_name("speed.csv" if told.method is None else "again_speed.csv").open("a", newline="") as clocks,
         ProcessPoolExecutor(told.processes) as processes,
     ):
         writers = csv.writer(file, lineterminator="\n"), csv.writer(clocks, lineterminator="\n")

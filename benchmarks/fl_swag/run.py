@@ -122,6 +122,9 @@ def compare(data: str, directory: str, table: Table) -> None:
             np.save(kept(data, name), records.probs.astype(np.float32))
             row = {"data": data, "method": name, "records": sizes.get(name, len(train)), **figures(records)}
             table.add({**row, "slides_accuracy": SLIDES[data].get(name, "")})
+    if not all(kept(data, name).exists() for name in SHOWN):
+        print(f"No new confidence-{data}.png: the scores of rows that were kept are not here.")
+        return
     shown = {name: fc.Records(np.load(kept(data, name)), test.labels, False) for name in SHOWN}
     plot_confidence(shown, HERE / f"confidence-{data}.png", f"{data}, test records")
 

@@ -1,12 +1,14 @@
 """The paper's methods at the paper's own settings: its tables 2 and 3 and its figures, on our logits.
 
 Run with `python -m benchmarks.maddock.published`; rows that published.csv has are kept, so a rerun goes on where it
-stopped. `--quick` runs two runs of the tables on one network, into the file that `--out` names.
+stopped. `--again Auto` measures a series again, on the networks whose logits are here. `--quick` runs two runs of the
+tables on one network, into the file that `--out` names.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,7 +24,7 @@ import fedcalib as fc
 from benchmarks.maddock.contenders import DELTA, SAMPLED
 from benchmarks.maddock.data import Deal, halves, networks
 from benchmarks.maddock.measure import row
-from benchmarks.progress import Sheet
+from benchmarks.progress import Sheet, Table
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import TooFewClients
 from fedcalib.families.affine import TemperatureFamily
@@ -36,8 +38,12 @@ TABLES = {
     "cifar100": ("lenet5", "wideresnet164", "densenetbc100"),
     "mnist": ("cnn 0.1", "cnn iid"),  # benchmarks/base_models trains these; without them they are left out
     "mnist-sgd": ("cnn 0.1, rate 0.001", "cnn iid, rate 0.001"),
+    "cifar10-fedavg": ("cnn 0.1", "cnn 0.3", "cnn iid"),
 }
+BETAS = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "1.0", "iid")
+EVEN = 1000.0  # stands for IID among betas
 FIGURES = {"cifar10": ("lenet5", "resnet20", "wideresnet164"), "cifar100": ("lenet5",), "mnist": ("cnn 0.1",)}
+FIGURES |= {"cifar10-fedavg": ("cnn 0.1",)}
 ROUNDS, CLIP, CLIPS = 12, 0.5, (10.0, 50.0)
 WEIGHTED = fc.methods.Weighted
 EXACT, HUNDRED = fc.Open(), Deal()
@@ -158,6 +164,16 @@ def by_clip() -> Iterator[Case]:
             yield Case("11", rounds, f"FedTemp, C = {-1 if clip == inf else clip:g}", method)
 
 
+def own_skew(beta: float, totals: tuple[float, ...]) -> Iterator[Case]:
+    """Figure 6c: a network trained by clients of some skew is calibrated by clients of the same skew."""
+    deal = Deal(beta=beta)
+    for series, method in binned(ROUNDS, totals):
+        yield Case("6c", beta, series, method, deal=deal)
+    yield Case("6c", beta, "FedTemp", fc.FedTemp.as_published(), deal=deal)
+    yield Case("6c", beta, "FedOPVector", fc.FedOPVector.as_published(), deal=deal)
+    yield Case("6c", beta, "FedCal", fc.FedCal.as_published(), deal=deal)
+
+
 def figures(dataset: str, totals: tuple[float, ...]) -> Iterator[Case]:
     yield from by_rounds(totals)
     yield from by_skew(totals)
@@ -202,6 +218,12 @@ def calibrated(case: Case, fit: fc.Federation, seed: str) -> fc.Calibrator:
     raise SystemExit(f"Nobody was drawn in some round of {case.series}, nine times over; draw more clients.")
 
 
+def line(key: tuple[object, ...], found: dict[str, float], base: dict[str, float]) -> dict[str, object]:
+    """A row of published.csv."""
+    values = [f"{part[name]:.6g}" for part in (found, base) for name in MEASURED]
+    return dict(zip(COLUMNS, (*key, *values), strict=True))
+
+
 def measure(sheet: Sheet, dataset: str, network: str, run: int, cases: Iterable[Case]) -> None:
     for case in cases:
         key = (case.figure, dataset, network, f"{case.x:g}", case.series, run)
@@ -209,8 +231,7 @@ def measure(sheet: Sheet, dataset: str, network: str, run: int, cases: Iterable[
             continue
         fit, test, base = clients(dataset, network, case.deal, run)
         found = row(calibrated(case, fit, " ".join(map(str, key))), test)
-        values = [f"{part[name]:.6g}" for part in (found, base) for name in MEASURED]
-        sheet.add(dict(zip(COLUMNS, (*key, *values), strict=True)))
+        sheet.add(line(key, found, base))
 
 
 def averages(sheet: Sheet, dataset: str, network: str, run: int) -> None:
@@ -222,9 +243,17 @@ def averages(sheet: Sheet, dataset: str, network: str, run: int) -> None:
     for series, value in found.items():
         key = ("averages", dataset, network, "0.1", series, run)
         if not sheet.has(*key):
-            after = row(Temperature(float(value)), test)
-            values = [f"{part[name]:.6g}" for part in (after, base) for name in MEASURED]
-            sheet.add(dict(zip(COLUMNS, (*key, *values), strict=True)))
+            sheet.add(line(key, row(Temperature(float(value)), test), base))
+
+
+def forget(path: Path, series: str) -> None:
+    """Drop the rows of a series that can be measured again."""
+    here = set(known(TABLES))
+    rows = [one for one in Table(path).rows if one["series"] != series or (one["dataset"], one["network"]) not in here]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def main() -> int:
@@ -233,7 +262,10 @@ def main() -> int:
     parser.add_argument("--figure-runs", type=int, default=8)
     parser.add_argument("--quick", action="store_true", help="two runs of both tables on one network")
     parser.add_argument("--out", type=Path, default=HERE / "published.csv")
+    parser.add_argument("--again", help="a series whose rows are dropped and measured again")
     told = parser.parse_args()
+    if told.again:
+        forget(told.out, told.again)
     sheet = Sheet(told.out, KEY)
     wanted = {"cifar10": ("lenet5",)} if told.quick else TABLES
     for run in range(2 if told.quick else told.table_runs):
@@ -243,6 +275,10 @@ def main() -> int:
         for dataset, name in known(FIGURES):
             measure(sheet, dataset, name, run, figures(dataset, class_totals(dataset, name, run)))
             averages(sheet, dataset, name, run)
+        for dataset, name in known({} if told.quick else {"mnist": tuple(f"cnn {beta}" for beta in BETAS)}):
+            skew = name.removeprefix("cnn ")
+            own = own_skew(EVEN if skew == "iid" else float(skew), class_totals(dataset, name, run))
+            measure(sheet, dataset, name, run, own)
     return 0
 
 

@@ -79,4 +79,5 @@ def averaged() -> str:
     return f"cwECE over the base model's, over networks: {', '.join(parts)}."
 
 
-PAGE = {"both tables": both_tables, "margins": margins, "weighted": weighted, "averages": averaged}
+PAGE = {"both tables": both_tables, "margins": margins, "averages": averaged}
+ANNEX = {"weighted": weighted}

@@ -52,6 +52,11 @@ def mnist_records() -> dict[str, fc.Records]:
     return {f"cnn {path.stem.split('-')[1]}": _cnn(path) for path in sorted(CNNS.glob("mnist-*-0.npz"))}
 
 
+def cifar_records() -> dict[str, fc.Records]:
+    """Read the CNNs that benchmarks/base_models trained on CIFAR-10 by federated averaging."""
+    return {f"cnn {path.stem.split('-')[2]}": _cnn(path) for path in sorted(CNNS.glob("cifar-1-*-0.npz"))}
+
+
 def sgd_records() -> dict[str, fc.Records]:
     """Read those that were trained by local SGD, which leaves them far from calibrated."""
     paths = sorted(CNNS.glob("sgd-*-0.npz"))

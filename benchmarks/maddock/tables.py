@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.filled import fill, markdown
-from benchmarks.maddock.published_tables import PAGE
+from benchmarks.maddock.published_tables import ANNEX, PAGE
 from benchmarks.maddock.statistics import (
     HERE,
     Duel,
@@ -183,6 +183,7 @@ def main() -> int:
     text = page.read_text()
     head, tail = text.split(START)[0], text.split(END)[1]
     page.write_text(f"{head}{START}\n\n{body()}\n{END}{tail}")
+    fill(page, {name: table() for name, table in ANNEX.items()})
     fill(HERE / "README.md", {name: table() for name, table in PAGE.items()})
     return 0
 

@@ -33,6 +33,11 @@ def pick(name: str, **wanted: object) -> Rows:
     return [row for row in read(name) if all(row[column] in values for column, values in allowed.items())]
 
 
+def has(name: str, **wanted: object) -> bool:
+    """Whether a file has such rows: what was not run has no claim on the page."""
+    return (BENCHMARKS / name).exists() and bool(pick(name, **wanted))
+
+
 def column(rows: Rows, name: str) -> Floats:
     return np.array([float(row[name]) for row in rows])
 

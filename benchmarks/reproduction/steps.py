@@ -45,6 +45,7 @@ SOURCES: dict[str, tuple[Step, ...]] = {
         Step("base_models.run", ("base_models/results.csv",), ("--mnist", "{mnist}")),
         Step("base_models.run", ("base_models/sgd.csv",), (*SKEWED, "--beta", "iid", "--sgd", "0.001", *MNIST)),
         Step("base_models.run", ("base_models/sgd.csv",), (*SKEWED, "--sgd", "0.05", *MNIST)),
+        Step("base_models.cifar", ("base_models/cifar.csv",), ("--cifar10", "{cifar10}")),
         Step(
             "maddock.published",
             ("maddock/published.csv",),
@@ -66,6 +67,7 @@ SOURCES: dict[str, tuple[Step, ...]] = {
                 0.95,
             ),
         ),
+        Step("maddock.roles", ("maddock/roles.csv", "base_models/shakespeare.csv"), ("--data", "{shakespeare}")),
         Step("maddock.clients", ("maddock/clients.csv",)),
     ),
     "001": (
@@ -111,7 +113,7 @@ SOURCES: dict[str, tuple[Step, ...]] = {
             ("ccvr/as_published.csv",),
             ("--data", "mnist={mnist}"),
             ("--data", "mnist={mnist}", "--seeds", "1", "--out", "{out}/as_published.csv"),
-            Compared("ccvr/as_published.csv", ("alpha", "seed", "repair"), ("accuracy",), 3.0, 0.0, 0.75),
+            Compared("ccvr/as_published.csv", ("data", "alpha", "seed", "repair"), ("accuracy",), 3.0, 0.0, 0.75),
         ),
     ),
     "003": (

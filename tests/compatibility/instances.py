@@ -241,6 +241,7 @@ INSTANCES = [
     T.ClasswiseResiduals(classes=4, bins=15),
     T.Hits(),
     T.PairedHits(calibrator=TEMPERATURE),
+    T.PairedGains(calibrator=TEMPERATURE),
     T.Losses(worst=5.5),
     T.ScoreGaps(bins=15),
     T.ScoreHistogram(leaves=8),
@@ -389,6 +390,7 @@ INSTANCES = [
     T.PairedMetrics(calibrator=TEMPERATURE, column="", measure=MEASURE),
     T.PairedCells(cells=4, axis=T.EvenLogOdds(reach=6.0), column="rival", calibrator=None),
     T.GradientSteps(inverses=(0.5, 1.0, 2.0), reach=8.0, weight=0.5),
+    T.EndLabels(before=TEMPERATURE, limit=2.0, quiet=1.0, weight=0.5),
     T.ScoreResiduals(
         cells=4,
         before=TEMPERATURE,

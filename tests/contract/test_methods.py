@@ -13,6 +13,7 @@ from fedcalib.errors import InputError
 from fedcalib.method import drive
 from tests.contract.subjects import METHODS, SCHEMAS, name
 from tests.contract.test_product import check_probabilities
+from tests.examples import examples
 from tests.strategies import answers
 
 PAIRS = [(method, schema) for method in METHODS for schema in SCHEMAS]
@@ -26,7 +27,7 @@ def planned(method: fc.Method, schema: fc.Schema) -> fc.method.Plan:
 
 
 @pytest.mark.parametrize(("method", "schema"), PAIRS, ids=[f"{name(m)}-{s.classes}" for m, s in PAIRS])
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_plan_ignores_answers_and_artifacts_stay_valid(
     method: fc.Method, schema: fc.Schema, data: st.DataObject

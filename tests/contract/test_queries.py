@@ -11,6 +11,7 @@ import fedcalib as fc
 from fedcalib import wire
 from fedcalib.query import ClientQuery, Rows
 from tests.contract.subjects import planned_queries
+from tests.examples import examples
 from tests.strategies import federations, records
 
 QUERIES = list(planned_queries())
@@ -37,7 +38,7 @@ def check_norms(query: fc.query.Query, row: np.ndarray) -> None:
 
 
 @EACH
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_no_unit_exceeds_its_bound(query: fc.query.Query, data: st.DataObject) -> None:
     held = data.draw(records(classes_of(query)))
@@ -57,7 +58,7 @@ def test_an_empty_client_adds_nothing(query: ClientQuery) -> None:
 
 
 @EACH
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_the_total_is_the_sum_of_the_rows(query: fc.query.Query, data: st.DataObject) -> None:
     held = data.draw(federations(classes_of(query)))
@@ -84,7 +85,7 @@ def on_the_grid(query: fc.query.Query, held: fc.Records, scale: np.ndarray) -> n
 
 
 @EACH
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data(), bits=st.integers(0, 12))
 def test_no_record_exceeds_its_bound_on_the_grid(query: fc.query.Query, data: st.DataObject, bits: int) -> None:
     """Cutting to integers comes before noise, so the bound must hold after it, where entries share a cell too."""
@@ -96,7 +97,7 @@ def test_no_record_exceeds_its_bound_on_the_grid(query: fc.query.Query, data: st
 
 
 @EACH
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_client_sums_add_up_to_the_total(query: fc.query.Query, data: st.DataObject) -> None:
     held = data.draw(federations(classes_of(query)))

@@ -63,7 +63,8 @@ class Submitted:
 class Fleet:
     """Starts processes in sessions of their own, and ends all of them whatever happens."""
 
-    def __init__(self, root: Path, sites: int) -> None:
+    def __init__(self, root: Path, sites: int, user: int | None = None) -> None:
+        self.user = user  # whoever runs the tests, unless stated
         self.root, self.names = root, [f"site-{index}" for index in range(sites)]
         self.keys = root / "keys"
         self.link = deployment.Link("127.0.0.1", free_port(), self.keys / "ca.crt")
@@ -90,6 +91,9 @@ class Fleet:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                user=self.user,
+                group=self.user,
+                extra_groups=None if self.user is None else [],
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - no threads here
             )
 
@@ -147,7 +151,11 @@ class Fleet:
 
     def actions(self, name: str) -> list[str]:
         """What a site's own log holds."""
-        return [line["action"] for line in AuditLog(self.root / "sites" / name / "log.jsonl").lines()]
+        return [line["action"] for line in self.log_lines(name)]
+
+    def log_lines(self, name: str) -> list[dict[str, Any]]:
+        """The lines of a site's own log."""
+        return AuditLog(self.root / "sites" / name / "log.jsonl").lines()
 
     def restart_site(self, name: str) -> None:
         """Start a site again, with a new log."""

@@ -6,9 +6,13 @@ With FEDCALIB_E2E=full (that is `make e2e`) a node and the server are killed as 
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -65,7 +69,7 @@ def hostile_app(folder: Path, marker: Path) -> Path:
     """Our app, but for the part that runs at a site: it leaves a mark where it runs."""
     app = folder / "app"
     app.mkdir()
-    ours = Path(__file__).parents[2] / "flower_app"
+    ours = Path(__file__).parents[2] / "flower-app"
     text = (ours / "pyproject.toml").read_text().replace('"fedcalib_app:client"', '"hostile:client"')
     (app / "pyproject.toml").write_text(text)
     (app / "fedcalib_app.py").write_text((ours / "fedcalib_app.py").read_text())
@@ -109,6 +113,48 @@ def test_answers_equal_the_in_process_ones(fleet: Fleet) -> None:
         else:
             assert document["privacy"]["epsilon"] == 1.0
             assert not document["privacy"]["simulation"]
+
+
+NOBODY = 65534
+
+
+def hand_over(folder: Path) -> None:
+    """Give a folder to a user without rights, who may read but not write the keys and records in it."""
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, NOBODY, NOBODY)
+        if path != folder:
+            path.chmod(0o500 if path.is_dir() else 0o400)
+    for name in ("server", "sites"):  # where the state is, as an operator makes it
+        (folder / name).mkdir(mode=0o700)
+        os.chown(folder / name, NOBODY, NOBODY)
+
+
+def reachable() -> bool:
+    """Whether a user without rights can run this Python: it may lie where only root may look."""
+    try:
+        return subprocess.run([sys.executable, "-c", ""], user=NOBODY, group=NOBODY, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+@every
+@pytest.mark.skipif(os.geteuid() != 0, reason="is run by an unprivileged user already")
+@pytest.mark.skipif(os.geteuid() == 0 and not reachable(), reason="needs a Python that others may run")
+def test_nothing_needs_root_or_writes_beside_its_state() -> None:
+    """As the units and containers run it: another user, keys and records read-only."""
+    # not tmp_path: every session of pytest closes the folder above it to others
+    with TemporaryDirectory() as place, Fleet(Path(place), 3, user=NOBODY) as fleet:
+        root = fleet.root
+        hand_over(root)
+        given = {path: path.stat().st_mtime_ns for path in [*root.glob("*.csv"), *(root / "keys").rglob("*")]}
+        fleet.start_server()
+        for name in fleet.names:
+            fleet.admit(name)
+            fleet.start_site(name)
+        fleet.result(fleet.submit(Job("fed-bin", "distributed", 3, epsilon=0.1, timeout=240)))
+        written = [path for folder in ("server", "sites") for path in (root / folder).rglob("*")]
+        assert written and {path.stat().st_uid for path in written} == {NOBODY}
+        assert {path: path.stat().st_mtime_ns for path in given} == given
 
 
 @full

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -21,12 +22,15 @@ from fedcalib.cli import voice as exits
 from fedcalib.deploy import certificates
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.job import Job
+from fedcalib.remote.protocol import PROTOCOL
+from fedcalib.remote.site import write_identity
+from fedcalib.secagg import SigningIdentity
 from tests.e2e.fleet import POLICY, Fleet, Submitted, descendants, every, fedcalib, full, wait, write_records
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, full]
 TIMEOUT = 20
-STAGES = ("begin", "shares", "ask", "confirm", "unmask")
+STAGES = ("hello", "shares", "ask", "confirm", "unmask")
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +205,128 @@ def test_a_slow_site_is_told_and_answers_later_at_no_cost(fleet: Fleet) -> None:
     finish(fleet, wanted, before)
 
 
+def refused_for(fleet: Fleet, wanted: Job, why: str) -> str:
+    """A job that is refused before anybody pays; what was told holds the reason."""
+    before = paid(fleet)
+    code, told = fleet.hand_in(wanted).end()
+    assert code == exits.REFUSED, told
+    assert why in told, told
+    assert paid(fleet) == before
+    return told
+
+
+UNUSABLE = {
+    "corrupt": ("score,label\n0.5,much\n", "Site 'site-1' cannot read its own policy, keys or records"),
+    "gone": (None, "Site 'site-1' cannot read its own policy, keys or records"),
+    "three classes": (
+        "prob_0,prob_1,prob_2,label\n" + "0.2,0.3,0.5,2\n" * 40,
+        "Expected the same classes at every site, found site-0: 2, site-1: 3, site-2: 2",
+    ),
+}
+
+
+@every
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_records_that_cannot_be_used_are_told_and_cost_nothing(fleet: Fleet, kind: str) -> None:
+    path, before, wanted = fleet.root / "site-1.csv", paid(fleet), job(kind)
+    content, why = UNUSABLE[kind]
+    usual = path.read_text()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    refused_for(fleet, wanted, why)
+    path.write_text(usual)
+    finish(fleet, wanted, before)
+
+
+@every
+def test_rows_that_are_left_out_are_counted_and_limited(fleet: Fleet) -> None:
+    path, before = fleet.root / "site-1.csv", paid(fleet)
+    usual = path.read_text()
+    head, *lines = usual.splitlines()
+    path.write_text("\n".join([head, *(f",{line[-1]}" for line in lines[:190]), *lines[190:]]) + "\n")
+    finish(fleet, job("left out"), before)  # without a limit the site takes part with what is left
+    opened = [line for line in fleet.log_lines("site-1") if line["action"] == "open"]
+    assert (opened[-1]["records"], opened[-1]["left_out"]) == (10, 190)
+    fleet.policy.write_text(f"{POLICY}max_missing = 0.5\n")
+    refused_for(fleet, job("limited"), "Site 'site-1' cannot read its own policy, keys or records")
+    assert "at most 50% of the rows, found that 190 of 200" in fleet.log_lines("site-1")[-1]["reason"]
+    fleet.policy.write_text(POLICY)
+    path.write_text(usual)
+    finish(fleet, job("limited"), [value + 0.1 for value in before])
+
+
+@every
+def test_a_policy_is_tightened_in_the_middle_of_a_run(fleet: Fleet) -> None:
+    before, wanted = paid(fleet), job("tightened")
+    submitted = await_stage(fleet, "site-0", "hello", wanted)
+    fleet.policy.write_text(f"{POLICY}epsilon_a_run = 0.05\n")
+    code, told = submitted.end()
+    fleet.policy.write_text(POLICY)
+    assert code == exits.REFUSED, told
+    assert "allows a smaller epsilon only" in told
+    assert paid(fleet) == before  # no site was asked before all of them had read it
+    finish(fleet, wanted, before)
+
+
+@every
+def test_a_year_that_is_spent_lets_nobody_pay(fleet: Fleet) -> None:
+    before = paid(fleet)
+    fleet.policy.write_text(f"{POLICY}epsilon_a_year = {max(before) + 0.05}\n")
+    refused_for(fleet, job("spent"), "has too little of its yearly budget left")
+    fleet.policy.write_text(POLICY)
+    finish(fleet, job("spent"), before)
+
+
+@every
+def test_a_finished_job_is_recalled_and_paid_once(fleet: Fleet) -> None:
+    before = paid(fleet)
+    finish(fleet, job("finished"), before)
+    finish(fleet, job("finished"), before)
+
+
+OTHER_PROTOCOL = """
+import fedcalib.remote.protocol as protocol
+protocol.PROTOCOL = 99
+from fedcalib.cli import main
+main()
+"""
+
+
+def replaced(fleet: Fleet, keys: Path, *words: str) -> None:
+    """Start site-1 anew in another way."""
+    fleet.kill("site-1")
+    (fleet.root / "site-1.log").unlink()
+    own = ["--data", fleet.root / "site-1.csv", "--keys", keys, "--policy", fleet.policy]
+    own += ["--state", fleet.root / "sites" / "site-1", "--server", fleet.link.address]
+    start = words or ("-m", "fedcalib")
+    fleet.start("site-1", deployment.Command((sys.executable, *start, "site", "start", *map(str, own)), {}))
+    wait("the node", lambda: fleet.connected("site-1"))
+
+
+@every
+def test_another_version_of_the_protocol_is_refused_with_both(fleet: Fleet) -> None:
+    before, wanted = paid(fleet), job("version")
+    replaced(fleet, fleet.keys / "site-1", "-c", OTHER_PROTOCOL)
+    told = refused_for(fleet, wanted, "Site 'site-1' speaks version 99 of the protocol")
+    assert f"this server version {PROTOCOL}" in told
+    replaced(fleet, fleet.keys / "site-1")
+    finish(fleet, wanted, before)
+
+
+@every
+def test_a_wrong_identity_is_told_and_logged(fleet: Fleet, tmp_path: Path) -> None:
+    before, wanted, keys = paid(fleet), job("identity"), tmp_path / "keys"
+    shutil.copytree(fleet.keys / "site-1", keys)
+    write_identity(keys / "identity.json", SigningIdentity("site-1"))
+    replaced(fleet, keys)
+    refused_for(fleet, wanted, "Site 'site-1' declined for a reason that is in its own log")
+    assert "identity key of site 'site-1'" in fleet.log_lines("site-1")[-1]["reason"]
+    replaced(fleet, fleet.keys / "site-1")
+    finish(fleet, wanted, before)
+
+
 SKEWED = """
 import sys, time
 from datetime import timedelta
@@ -241,6 +367,14 @@ class LongAgo(datetime):
         return datetime.now(UTC) - timedelta(days=730)
 
 
+class Ahead(datetime):
+    """A clock that is two days ahead, for certificates that are not valid yet."""
+
+    @classmethod
+    def now(cls, tz: object = None) -> datetime:
+        return datetime.now(UTC) + timedelta(days=2)
+
+
 def test_an_expired_certificate_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "datetime", LongAgo)
     with Fleet(tmp_path, 3) as old:
@@ -250,3 +384,18 @@ def test_an_expired_certificate_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         code, told = old.hand_in(job("expired")).end()
         assert code == exits.UNAVAILABLE
         assert "certificate has expired; ask the server's operator to renew it" in told
+        admitted = old.cli("server", "admit", "site-0", "--keys", old.keys, "--port", old.link.port)
+        assert admitted.returncode == exits.UNAVAILABLE
+        assert "certificate has expired" in admitted.stderr
+
+
+@every
+def test_a_clock_before_the_certificates_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "datetime", Ahead)
+    with Fleet(tmp_path, 3) as early:
+        early.start_server()
+        early.start_site("site-0")
+        wait("the site", lambda: "is not valid yet; check the clock of this machine" in early.log("site-0"))
+        code, told = early.hand_in(job("early")).end()
+        assert code == exits.UNAVAILABLE
+        assert "is not valid yet; check the clock of this machine" in told

@@ -10,8 +10,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from fedcalib.cli import voice as exits
 from fedcalib.deploy.job import Job
-from tests.e2e.fleet import Fleet, fedcalib, free_port, wait
+from tests.e2e.fleet import POLICY, Fleet, fedcalib, free_port, full, wait
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -38,6 +39,28 @@ def test_a_site_is_checked_while_it_runs(fleet: Fleet) -> None:
     done = fleet.cli("site", "check", *words(fleet, fleet.names[0]), "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [one["fine"] for one in json.loads(done.stdout)["checks"]] == [True] * 6
+
+
+@full
+def test_budgets_of_all_sites_are_told_as_each_allows(fleet: Fleet, tmp_path: Path) -> None:
+    """With real processes; the policy is read again before each run."""
+    job = tmp_path / "job.toml"
+    asked = ["--keys", fleet.keys, "--port", fleet.link.port, "--state", fleet.root / "server", "--format", "json"]
+    job.write_text('method = "fed-bin"\nprivacy = "distributed"\nsites = 3\nepsilon = 0.25\ntimeout = 60\n')
+    fleet.policy.write_text(f'{POLICY}tell_budget = "exact"\nepsilon_a_year = 4\n')
+    exact = fleet.cli("budget", job, *asked)
+    assert exact.returncode == 0, exact.stderr
+    assert json.loads(exact.stdout)["sites"] == {
+        name: {"could": True, "why": "", "epsilon_left": 4.0} for name in fleet.names
+    }
+    fleet.policy.write_text(f"{POLICY}epsilon_a_year = 0.1\n")
+    less = fleet.cli("budget", job, *asked)
+    assert less.returncode == exits.REFUSED, less.stderr
+    for one in json.loads(less.stdout)["sites"].values():
+        assert "too little of its yearly budget left" in one["why"] and one["epsilon_left"] is None
+    fleet.policy.write_text(POLICY)
+    assert [fleet.spent(name) for name in fleet.names] == [0.0] * 3
+    assert json.loads(fleet.cli("jobs", "--state", fleet.root / "server", "--format", "json").stdout)["runs"] == []
 
 
 def test_keys_are_replaced_and_the_site_takes_part_again(fleet: Fleet, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from tests.engines.federation import work
 class Everything(FlareController):
     """Runs every method."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, classes: int) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder, self.classes = folder, classes
 
     def work(self, transport: Transport) -> None:
-        work(transport, Path(self.folder))
+        work(transport, Path(self.folder), self.classes)

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedcalib as fc
+from fedcalib import registry, wire
 from fedcalib.deploy.job import Job
 from fedcalib.remote.journal import DiskJournal
-from tests.engines.federation import NAMES, in_process, write_sites
+from fedcalib.types import Floats
+from tests.engines.federation import EPSILON, LAW, NAMES, POLICY, check_law, in_process, write_sites
 
 pytest.importorskip("nvflare", reason="needs the extra nvflare, in an environment of its own: make nvflare")
 
@@ -96,20 +99,46 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
         nvflare(folder, "poc", "stop")
 
 
+def answered(result: Path) -> Floats:
+    """The last answer that the server read, from the transcript of a job."""
+    line = json.loads((result.parent / "transcript.jsonl").read_text().splitlines()[-1])
+    return np.asarray(wire.decode(line["value"], registry.lookup))
+
+
 @pytest.mark.e2e
-def test_real_processes_run_jobs_within_the_policies_of_sites(
+def test_real_processes_have_the_answers_and_the_noise_of_in_process(
     federation: tuple[Path, Callable[[Job], Path]],
 ) -> None:
     folder, run = federation
-    exact = run(Job("fed-bbq", "secagg", len(NAMES), timeout=60))
+    settings = {"bins": LAW.bins}
+    exact = run(Job("fed-bin", "secagg", len(NAMES), timeout=60, settings=settings))
     assert "error" not in json.loads((exact / "result.json").read_text())
-    expected = fc.run(fc.FedBBQ(), in_process(folder), fc.SecAgg()).artifact
+    expected = fc.run(LAW, in_process(folder), fc.SecAgg()).artifact
     assert fc.load(exact / "artifact.json") == expected
-    private = run(Job("fed-bbq", "distributed", len(NAMES), epsilon=0.5, timeout=60))
-    assert json.loads((private / "result.json").read_text())["privacy"]["epsilon"] == pytest.approx(0.5)
-    refused = run(Job("fed-bbq", "distributed", len(NAMES), epsilon=5.0, timeout=60))
-    assert "allows a smaller epsilon only" in json.loads((refused / "result.json").read_text())["error"]
+    private = run(Job("fed-bin", "distributed", len(NAMES), epsilon=EPSILON, timeout=60, settings=settings))
+    assert json.loads((private / "result.json").read_text())["privacy"]["epsilon"] == pytest.approx(EPSILON)
+    check_law((answered(private) - answered(exact)).tolist(), folder)
     for name in NAMES:
         journal = DiskJournal(folder / "state" / name)
-        assert float(journal.spent_in_a_year()) == 0.5
+        assert float(journal.spent_in_a_year()) == EPSILON
         journal.log.verify()
+
+
+@pytest.mark.e2e
+def test_a_site_s_own_policy_refuses_by_name(federation: tuple[Path, Callable[[Job], Path]]) -> None:
+    folder, run = federation
+    before = [DiskJournal(folder / "state" / name).spent_in_a_year() for name in NAMES]
+
+    def refused(job: Job) -> str:
+        return str(json.loads((run(job) / "result.json").read_text())["error"])
+
+    dear = refused(Job("fed-bbq", "distributed", len(NAMES), epsilon=5.0, timeout=60))
+    assert all(f"Site '{name}' allows a smaller epsilon only" in dear for name in NAMES)
+    shown = refused(Job("fed-bbq", "open", len(NAMES), timeout=60))
+    assert all(f"Site '{name}' does not allow this privacy model" in shown for name in NAMES), shown
+    (folder / "south.toml").write_text(f"{POLICY}queries = ['LabelHistogram']\n")
+    named = refused(Job("score-curves", "distributed", len(NAMES), epsilon=0.5, timeout=60))
+    (folder / "south.toml").write_text(POLICY)
+    assert "Site 'south' does not allow such a query" in named
+    assert not any(f"Site '{name}'" in named for name in ("north", "west"))
+    assert [DiskJournal(folder / "state" / name).spent_in_a_year() for name in NAMES] == before

@@ -35,6 +35,24 @@ def test_a_true_root_is_rejected_about_as_often_as_stated() -> None:
     assert np.mean([sums.root_differs_from(-0.6, 2.0) for sums in found]) > 0.95
 
 
+def test_the_ratio_against_a_true_root_rarely_reaches_a_hundred() -> None:
+    """Noise on each sum, and chance on all of them alike; without chance in the likelihood it often would."""
+    rng = np.random.default_rng(2)
+    sums = [score_sums(0.0) + 10 * rng.normal(size=8) + 25 * rng.normal() for _ in range(300)]
+    for chance, least, most in ((625.0, 0.0, 0.01), (0.0, 0.03, 1.0)):
+        found = [ClientScoreSums(PLACES, one, 100.0, 100, chance, 1.4).log_ratio(0.0, -0.4, 0.5) for one in sums]
+        assert least <= np.mean(np.array(found) > np.log(100)) <= most
+    clear = ClientScoreSums(PLACES, score_sums(-0.8), 100.0, 100, 400.0, 1.4)
+    assert clear.log_ratio(0.0, -0.4, 0.5) > np.log(100)
+
+
+def test_a_root_before_the_first_place_is_found_there() -> None:
+    sums = ClientScoreSums(PLACES, np.full(8, 95.0), 100.0, 100, 0.0, 1.4)
+    assert sums.plausible
+    assert sums.posterior_root(-0.4, 0.5) < PLACES[0]
+    assert not ClientScoreSums(PLACES, np.full(8, 95.0), 100.0, 100).plausible
+
+
 def test_the_prior_matters_where_noise_is_large() -> None:
     loud, quiet = (ClientScoreSums(PLACES, score_sums(0.0), noise, 100) for noise in (1e6, 25.0))
     assert loud.posterior_root(-0.8, 0.1) == pytest.approx(-0.8, abs=0.05)
@@ -57,3 +75,4 @@ def test_any_sums_have_an_answer(values: list[float], noise: float, clients: int
     if sums.plausible:
         assert PLACES[0] <= sums.posterior_root(-0.4, 0.5) <= PLACES[-1]
         assert isinstance(sums.root_differs_from(0.0, 2.0), bool)
+        assert not np.isnan(sums.log_ratio(0.0, -0.4, 0.5))

@@ -14,6 +14,7 @@ from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.flows.tables import table_of
 from fedcalib.metrics.reliability import Reliability
 from fedcalib.privacy.local import LocalDP
+from tests.examples import examples
 from tests.strategies import answers
 
 
@@ -191,7 +192,7 @@ def test_intervals_cover_the_truth_and_are_not_padded(privacy: fc.privacy.Privac
         assert np.mean([figure.high - figure.low for figure in figures]) <= 2.0 * spread, name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_any_answer_gives_figures_in_range_or_nan(data: st.DataObject) -> None:
     tree = fc.methods.ScoreTree(4, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from tests.examples import examples
 from tests.metrics.cases import binary_records, random_records, scored_records
 
 from fedcalib import metrics
@@ -29,7 +30,7 @@ def test_the_bandwidth_is_a_fixed_point_of_the_direct_sum(power: float, n: int) 
     assert direct(scores, labels, found) == pytest.approx(found, rel=1e-4)
 
 
-@settings(max_examples=40)  # forty transforms an example
+@settings(max_examples=examples(40))  # forty transforms an example
 @given(binary_records())
 def test_it_lies_between_the_mean_gap_and_the_mean_error(records: tuple[np.ndarray, np.ndarray]) -> None:
     scores, labels = records
@@ -37,7 +38,7 @@ def test_it_lies_between_the_mean_gap_and_the_mean_error(records: tuple[np.ndarr
     assert abs(np.mean(scores - labels)) - 1e-9 <= found <= np.mean(np.abs(scores - labels)) + 1e-9
 
 
-@settings(max_examples=40)  # forty transforms an example
+@settings(max_examples=examples(40))  # forty transforms an example
 @given(scored_records())
 def test_it_lies_in_the_unit_interval_whatever_the_order(records: tuple[np.ndarray, np.ndarray]) -> None:
     probs, labels = records
@@ -46,7 +47,7 @@ def test_it_lies_in_the_unit_interval_whatever_the_order(records: tuple[np.ndarr
     assert found == pytest.approx(metrics.smooth_ece(probs[::-1], labels[::-1]), abs=1e-9)
 
 
-@settings(max_examples=40)  # forty transforms an example
+@settings(max_examples=examples(40))  # forty transforms an example
 @given(binary_records())
 def test_it_is_the_same_for_the_other_class(records: tuple[np.ndarray, np.ndarray]) -> None:
     scores, labels = records

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.examples import examples
 
 from fedcalib.estimation.score_rates import area, one_step_area, precision
 from fedcalib.estimation.score_table import ScoreTable
@@ -71,7 +72,7 @@ def test_precision_above_a_high_threshold_gains() -> None:
     assert np.nanmean(np.square(off)) < 0.9 * np.nanmean(np.square(plain))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.sampled_from([3, 8, 61, 64, 97]).flatmap(
         lambda cells: hnp.arrays(np.float64, (1, 2, cells), elements=st.floats(-1e5, 1e5))

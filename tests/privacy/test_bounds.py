@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.compatibility.instances import INSTANCES
 from tests.contract.subjects import planned_queries
+from tests.examples import examples
 from tests.privacy.small_queries import served
 
 import fedcalib as fc
@@ -206,14 +207,14 @@ def check_symbols(query: Query, mechanism: RandomisedReports, one: Records) -> N
 
 
 @pytest.mark.parametrize("index", range(len(QUERIES)), ids=lambda i: type(QUERIES[i]).__name__)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
 def test_any_unit_stays_within_its_bound_under_every_mechanism(index: int, data: st.DataObject) -> None:
     check_every_mechanism(index, data.draw(odd(classes_of(QUERIES[index]))))
 
 
 @pytest.mark.parametrize("index", OF_RECORDS, ids=lambda i: type((QUERIES + PLANNED)[i]).__name__)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(data=st.data(), bits=st.sampled_from([0, 7, 20]))
 def test_every_sum_is_that_of_enforced_rows_and_each_record_adds_its_own(
     index: int, data: st.DataObject, bits: int
@@ -279,7 +280,7 @@ def test_the_work_of_an_answer_does_not_depend_on_what_records_hold(index: int, 
 SIZES, BOUNDS = [1, 3, 2], [(1.0, 1.0, 1.0), (2.0, 1.5, 1.0), (0.5, 0.5, 0.25)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     words=hnp.arrays(np.uint64, st.tuples(st.integers(0, 4), st.just(6)), elements=WORDS),
     small=hnp.arrays(np.float64, (2, 6), elements=st.floats(-1, 1)),
@@ -303,7 +304,7 @@ def test_dense_rows_sparse_rows_and_terms_become_the_same_integers(words, small,
             assert sum(step**2 for step in whole) <= (l2 * scale) ** 2 * (1 + 2.0**-49)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     cells=hnp.arrays(np.int64, (3, 5), elements=st.one_of(st.integers(-2, 8), st.sampled_from([-(2**63), 2**63 - 1]))),
     words=hnp.arrays(np.uint64, (3, 5), elements=WORDS),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.privacy.small_queries import served
 
 import fedcalib as fc
@@ -110,7 +111,7 @@ def test_features_that_are_no_numbers_stay_within_the_bound(query, features):
     check_encoded(query, odd([[0.0, 1.0, 2.0]], features))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(logits=st.lists(HUGE, min_size=3, max_size=3), features=st.lists(st.floats(), min_size=2, max_size=2))
 def test_any_record_stays_within_the_bound(logits, features):
     for query in QUERIES:

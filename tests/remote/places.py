@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,6 +64,10 @@ class InMemory(Journal):
 
     def check_ready(self, run: str, spending: Spending | None, most: float, most_exact: int) -> None:
         """Be ready."""
+
+    def spent_in_a_year(self) -> Decimal:
+        """Keep no budget."""
+        return Decimal(0)
 
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
         """Keep no budget."""

@@ -40,7 +40,7 @@ from fedcalib.queries import class_tables, moments, reliability, scaling, scores
 from fedcalib.query import Join, Query
 from fedcalib.remote.journal import DiskJournal
 from fedcalib.remote.policy import Policy
-from fedcalib.remote.protocol import ACTIONS, REASONS, Question, Share, read, read_reply, write
+from fedcalib.remote.protocol import ACTIONS, PROTOCOL, REASONS, Question, Share, read, read_reply, write
 from fedcalib.remote.site import Site
 from fedcalib.secagg import Directory, SetupPlan, SigningIdentity, Slot
 from tests.remote.places import unchecked
@@ -184,7 +184,9 @@ class Hostile:
         if kind < 0.6 or not self.begun:
             made = outline(f"run-{number}", self.chance)
             self.begun.append(made)
-            self.sent.append(("begin", _begin(made, self.chance)))
+            text = _begin(made, self.chance)
+            greets = self.chance.random() < 0.1
+            self.sent.append(("hello", _greeting(text)) if greets else ("begin", text))
         else:
             self.sent.append(("ask", self._question()))
         return self.sent[-1]
@@ -209,6 +211,12 @@ def _begin(made: Outline, chance: Chance) -> str:
         terms = SetupPlan(made.run, slots, 0, floor=3).to_json()
     fields = {"outline": wire.encode(made), "terms": terms}
     return json.dumps({"type": "Begin", "fields": fields})
+
+
+def _greeting(begin: str) -> str:
+    """A greeting that asks for the keys of a run."""
+    fields = {"protocol": PROTOCOL, "version": "", "classes": 2, "begin": json.loads(begin)}
+    return json.dumps({"type": "Greeting", "fields": fields})
 
 
 def sites(folder: Path) -> dict[str, Site]:

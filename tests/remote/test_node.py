@@ -70,6 +70,44 @@ def test_records_stay_loaded_until_their_file_changes(tmp_path: Path, sites: dic
     assert [line["records"] for line in log(tmp_path, "north") if line["action"] == "open"] == [60, 40]
 
 
+def spoil(path: Path, rows: int) -> None:
+    """Scores that are missing in the first rows of a file."""
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([head, *(f",{line.split(',')[1]}" for line in lines[:rows]), *lines[rows:]]) + "\n")
+
+
+def test_a_site_with_too_many_missing_rows_answers_nothing(tmp_path: Path, sites: dict[str, WatchedSite]) -> None:
+    spoil(tmp_path / "north.csv", 57)
+    assert len(sites["north"].open().federation.records) == 3
+    assert log(tmp_path, "north")[-1]["left_out"] == 57
+    (tmp_path / "north.toml").write_text(f"{ALLOW}max_missing = 0.5\n")
+    assert read(sites["north"].handle("hello", ""), Refused).reason == "setup"
+    assert "at most 50% of the rows, found that 57 of 60" in str(log(tmp_path, "north")[-1]["reason"])
+    write_records(tmp_path / "north.csv", 0)
+    assert isinstance(read(sites["north"].handle("hello", ""), Introduction), Introduction)
+    spoil(tmp_path / "north.csv", 31)
+    assert read(sites["north"].handle("hello", ""), Refused).reason == "setup"
+
+
+@pytest.mark.parametrize(
+    ("privacy", "told"),
+    [(fc.SecAgg(), ["site 'north' left out 26% of its rows"]), (fc.DistributedDP(0.5), [])],
+    ids=repr,
+)
+def test_left_out_rows_are_told_before_exact_sums_where_the_site_allows_it(
+    tmp_path: Path, sites: dict[str, WatchedSite], privacy: fc.privacy.Privacy, told: list[str]
+) -> None:
+    for name in ("north", "south"):
+        spoil(tmp_path / f"{name}.csv", 16)
+    (tmp_path / "north.toml").write_text(f"{ALLOW}tell_left_out = true\n")
+    seen: list[str] = []
+    remote = runtime(tmp_path, sites)
+    remote.sites, remote.expected = 3, fc.Schema(2, 3)
+    remote.watch = lambda notice: seen.append(notice.stage)
+    fc.run(fc.FedBin(), remote, privacy)
+    assert [stage for stage in seen if "left out" in stage] == told
+
+
 @pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.SourceLaplace(epsilon=1.0)], ids=["masked", "plain"])
 def test_records_that_change_in_the_middle_of_a_run_end_it(
     tmp_path: Path, sites: dict[str, WatchedSite], privacy: fc.privacy.Privacy

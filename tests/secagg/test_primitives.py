@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, hypergeom
+from tests.examples import examples
 
 from fedcalib.errors import InputError, WireError
 from fedcalib.secagg import Directory, ProtocolError, SigningIdentity
@@ -46,7 +47,7 @@ def test_the_modulus_is_prime():
 SECRETS = st.binary(min_size=32, max_size=32) | st.sampled_from([bytes(32), b"\xff" * 32])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(hidden=st.lists(SECRETS, min_size=1, max_size=4), data=st.data())
 def test_any_threshold_of_shares_gives_the_secrets_back(hidden, data):
     points = data.draw(st.lists(st.integers(1, 1 << 16), min_size=1, max_size=12, unique=True))
@@ -67,7 +68,7 @@ def test_many_secrets_far_out_do_not_touch():
     assert [weights.secret([row[at] for row in shares[:67]]) for at in range(20)] == hidden
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(needed=st.integers(2, 8), value=st.integers(0, 255))
 def test_one_share_too_few_gives_nothing(needed, value):
     """The value at zero that threshold - 1 shares suggest is not the secret, but for a chance of 2^-256."""
@@ -106,7 +107,7 @@ def test_wrong_points_and_foreign_shares_are_refused():
 
 
 @given(st.integers(1, 20_000), st.integers(0, 2**64 - 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_masks_come_off_as_they_went_on(length, value):
     words = np.full(length, value, np.uint64)
     total = MaskedSum(words)
@@ -158,7 +159,7 @@ def test_hashes_tell_apart_what_looks_alike():
 # The roster's tree, its graph and its bitmaps
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(size=st.integers(1, 40), data=st.data())
 def test_a_proof_leads_to_the_root_and_to_nothing_else(size, data):
     leaves = [digest("leaf", place) for place in range(size)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.secagg.conversation import Conversation, make_sites, names_of, plain_sum, random_vectors
 
 from fedcalib.errors import TooFewClients
@@ -67,7 +68,7 @@ def test_sites_known_to_be_gone_can_be_left_out_from_the_start():
 SHAPES = st.sampled_from([(7, None, Fraction(1, 2)), (9, None, Fraction(2, 3)), (14, 8, Fraction(1, 2))])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(shape=SHAPES, data=st.data())
 def test_any_drop_outs_give_the_exact_sum_or_an_abort(shape, data):
     count, degree, quorum = shape
@@ -145,7 +146,7 @@ def test_sparse_abort_names_the_site_whose_neighbourhood_is_short():
 EXTREMES = [-(2**63), 2**63 - 1, -1, 0, 1, 2**62, -(2**62)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from(EXTREMES), min_size=1, max_size=6))
 def test_sums_are_exact_over_the_whole_int64_range(values):
     run = Conversation.of(3, length=len(values))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.secagg.attacker import VICTIM, VICTIM_NAME, peeled, rebuilt, spy
 from tests.secagg.conversation import Conversation, names_of, random_vectors
 
@@ -80,7 +81,7 @@ def test_showing_two_survivor_sets_unmasks_nobody():
             assert not revealed
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), shape=st.sampled_from([(6, None), (12, 6)]))
 def test_no_lies_about_survivors_reveal_both_secrets_or_a_second_sum(data, shape):
     """Every client is shown a set of its own, at best one that others are shown too."""

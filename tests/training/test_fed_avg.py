@@ -15,6 +15,7 @@ from fedcalib.errors import InputError, TranscriptError
 from fedcalib.methods.fed_avg import FedAvg
 from fedcalib.queries.training import LocalUpdate
 from fedcalib.training import SGD, Adam, LocalTraining, SoftmaxRegression
+from tests.examples import examples
 
 NETWORK = SoftmaxRegression(4, 3)
 
@@ -65,7 +66,7 @@ def test_weighted_clients_count_by_their_records() -> None:
     np.testing.assert_allclose(model.weights, session.weights, atol=1e-9)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 40), st.floats(1e-3, 10), st.sampled_from([None, 1, 20]), st.floats(0.01, 100))
 def test_no_client_exceeds_its_bound(n: int, clip: float, largest: int | None, rate: float) -> None:
     query = LocalUpdate(NETWORK, NETWORK.start(0), LocalTraining(1, 8, SGD(rate)), clip, largest)

@@ -209,6 +209,7 @@ _COMMANDS: Final = {
     "demo": ".cli.app",
     "verify": ".cli.evidence",
     "submit": ".cli.submit",
+    "budget": ".cli.submit",
     "jobs": ".cli.jobs",
     "status": ".cli.jobs",
     "stop": ".cli.jobs",

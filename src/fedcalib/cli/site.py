@@ -248,6 +248,9 @@ def policy() -> None:
         f"privacy_models = {json.dumps(list(rules.privacy_models))}",
         *(f"{name} = {getattr(rules, name)}" for name in _LIMITS),
         f'quorum = "{rules.quorum}"',
+        f"max_missing = {rules.max_missing}",
+        f'tell_budget = "{rules.tell_budget}"  # or "exact", or "no"',
+        f"tell_left_out = {json.dumps(rules.tell_left_out)}",
     ]
     print("\n".join(lines))
 

@@ -92,7 +92,7 @@ def admit(link: Link, public: Path, home: Path) -> Command:
 def submit(link: Link, job: Job, places: Mapping[str, str], home: Path) -> Command:
     """The command that submits a job to the server."""
     connect(link, home)
-    words = ["run", str(bundled("flower_app")), CONNECTION, "--format", "json"]
+    words = ["run", str(bundled("flower-app")), CONNECTION, "--format", "json"]
     return _command("flwr", [*words, "--run-config", _pairs({"job": job.pack(), **places})], home)
 
 

@@ -47,7 +47,7 @@ class Control:
         from flwr.proto.control_pb2 import StartRunRequest
         from flwr.supercore.fab import Fab
 
-        content = build_fab_from_disk(app or bundled("flower_app"))
+        content = build_fab_from_disk(app or bundled("flower-app"))
         fab = fab_to_proto(Fab(sha256(content).hexdigest(), content, {}))
         request = StartRunRequest(fab=fab, override_config=user_config_to_proto(dict(config)))
         with self._client() as client:

@@ -38,6 +38,7 @@ from fedcalib.files import append, write_all
 from fedcalib.loop import Agreement, Outline, Progress, Result, Runtime, Step, Total, conduct
 from fedcalib.records import Records, Schema
 from fedcalib.registry import names
+from fedcalib.remote.inquiry import inquire
 from fedcalib.remote.policy import Policy
 from fedcalib.remote.protocol import ACTIONS
 from fedcalib.remote.runtime import Remote
@@ -355,6 +356,10 @@ def server_app() -> Any:
             watch(Notice("begun", 0, 0, {}))
             directory = read_directory(Path(str(config["directory"])))
             names = wire.parse(str(config["names"])) if config["names"] else {}
+            if config.get("inquire"):
+                found = inquire(FlowerTransport(grid, names), directory, job.outline(), job.schema, job.timeout)
+                write_result(out, {"job": asdict(job), "sites": {site: one.to_json() for site, one in found.items()}})
+                return
             runtime = Flower(grid, directory, folder.path, job.sites, job.timeout, 1, watch, names, job.schema)
             serve(job, runtime, folder.path, out)
 

@@ -17,12 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
 
 from fedcalib import files
 from fedcalib.data.databases import files_at, is_database
+from fedcalib.data.reading import Rejected
 from fedcalib.deploy.commands import NO_TELEMETRY, Link
 from fedcalib.deploy.fleet import FleetConnection, NodeKey, pull_quickly
 from fedcalib.deploy.monitor import NodeVitals
@@ -31,6 +32,7 @@ from fedcalib.federation import Federation
 from fedcalib.remote.protocol import ACTIONS, is_refusal
 from fedcalib.remote.site import (
     Site,
+    check_missing,
     is_streamed,
     logged_reason,
     open_site,
@@ -44,6 +46,7 @@ from fedcalib.remote.streaming import StreamedFederation
 LOG: Final = logging.getLogger("fedcalib.node")
 _POLLS: Final = (0.1, 1.0)  # seconds between two looks for messages: right after one, and once nothing comes
 _SLOWER: Final = 1.1  # times the pause before
+_PATIENT: Final = 10.0  # times what the last look took, at least, so that looks alone cannot keep a server busy
 _BACK_OFF: Final = (1.0, 30.0)  # seconds between two tries to connect: the first pause, and the longest
 _FILES: Final = ("identity", "directory", "policy")
 
@@ -64,6 +67,7 @@ class WatchedSite:
     _site: Site | None = field(default=None, init=False)
     _settings: Stamp = field(default=(), init=False)
     _records: Stamp = field(default=(), init=False)
+    _rejected: tuple[Rejected, ...] = field(default=(), init=False)
 
     def open(self) -> Site:
         """The site as its files are now; raises where one of them cannot be read."""
@@ -72,8 +76,9 @@ class WatchedSite:
             self._site = None  # so that old and new records are never in memory at once
             self._site = self._read()
         elif settings != self._settings:
-            before = self._site
-            self._site = open_site(self.places, lambda: before.federation, policy_of(self.places))
+            before, policy = self._site, policy_of(self.places)
+            check_missing(self._rejected, policy)
+            self._site = replace(open_site(self.places, lambda: before.federation, policy), left_out=before.left_out)
         self._settings, self._records = settings, records
         return self._site
 
@@ -95,23 +100,25 @@ class WatchedSite:
         return is_database(place) and not files_at(place)
 
     def _read(self) -> Site:
-        left_out: list[int] = []
+        rejected: list[Rejected] = []
 
         def load() -> Federation | StreamedFederation:
             if is_streamed(self.places):
                 streamed = stream_of(self.places)
-                left_out.extend(one.count for one in streamed.stream.found.rejected)
+                rejected.extend(streamed.stream.found.rejected)
                 return streamed
             reading = reading_of(self.places)
-            left_out.extend(one.count for one in reading.rejected)
+            rejected.extend(reading.rejected)
             return Federation.of([reading.federation.records])
 
-        site = open_site(self.places, load, policy_of(self.places))
-        kept = len(site.federation.records)
-        entry = {"records": kept, "left_out": sum(left_out), "data": site.fingerprint[:16]}
+        policy = policy_of(self.places)
+        site = open_site(self.places, load, policy)
+        site, self._rejected = replace(site, left_out=check_missing(rejected, policy)), tuple(rejected)
+        kept, left_out = len(site.federation.records), sum(one.count for one in rejected)
+        entry = {"records": kept, "left_out": left_out, "data": site.fingerprint[:16]}
         with site.journal.locked():
             site.journal.note({"action": "open", "outcome": "opened", **entry})
-        LOG.info("Read %d records; %d rows were left out.", kept, sum(left_out))
+        LOG.info("Read %d records; %d rows were left out.", kept, left_out)
         return site
 
     def _paths(self, *names: str) -> list[Path]:
@@ -179,13 +186,14 @@ class Node:
 
     def _answer(self, connection: FleetConnection) -> None:
         """Answer messages until the node is stopped or the connection has to be opened again."""
-        pause, longest = _POLLS
+        pause = _POLLS[0]
         while not self.stopping.is_set():
+            asked = time.monotonic()
             message = connection.pull()
             self.vitals.reached()
             if message is None:
-                self.stopping.wait(pause)
-                pause = min(pause * _SLOWER, longest)
+                self.stopping.wait(considerate(pause, time.monotonic() - asked))
+                pause = min(pause * _SLOWER, _POLLS[1])
                 continue
             pause = _POLLS[0]
             LOG.info("Received '%s' of run %s.", message.action, message.run)
@@ -212,6 +220,15 @@ class Node:
             yield
         finally:
             _restore(before)
+
+
+def considerate(pause: float, took: float) -> float:
+    """Seconds until the next look: longer where the last one took long, since many sites then share a busy server.
+
+    >>> considerate(0.1, took=0.01), considerate(0.1, took=0.05), considerate(0.1, took=3.0)
+    (0.1, 0.5, 1.0)
+    """
+    return min(max(pause, _PATIENT * took), _POLLS[1])
 
 
 def _restore(handlers: Mapping[signal.Signals, Any]) -> None:

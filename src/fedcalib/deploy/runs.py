@@ -5,6 +5,7 @@ jobs/JOB/submit.lock       held while a run is started, so that a job has one ru
 jobs/JOB/runs.jsonl        one line per run: its number, by whom and when it was submitted, and the job itself
 jobs/JOB/runs/RUN/         what one run wrote: progress.jsonl, result.json, and its results
 jobs/JOB/runs/RUN/lock     held by the server's app while it works, so that its death is noticed at once
+inquiries/JOB/             the same for `fedcalib budget`, which asks sites about a job and runs nothing
 """
 
 from __future__ import annotations
@@ -107,6 +108,11 @@ class JobFolder:
 
     def place(self, number: int) -> Path:
         return self.path / "runs" / str(number)
+
+    @classmethod
+    def of_inquiry(cls, state: Path, job: Job) -> JobFolder:
+        """Where the answers of sites to a job are that is not run."""
+        return cls(state / "inquiries" / job.key)
 
     def submit(self, job: Job, control: Control, places: dict[str, str]) -> tuple[Run, bool]:
         """Start a run, or join the one that is under way; the second value says which."""

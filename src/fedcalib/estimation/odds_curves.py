@@ -207,7 +207,8 @@ class Likelihood(ABC):
 
     def _nodes(self, limits: Limits) -> Floats:
         inner = np.arange(-48, 49) / 4.0
-        return np.unique(np.clip(np.concatenate([inner, self._knots(), limits, self.ends, WIDE]), -END, END))
+        every = np.concatenate([inner, self._knots(), limits, self.ends, WIDE])
+        return np.unique(np.clip(every, -END, END).round(9))  # closer ones would have no room for a slope
 
     def _increasing(self, nodes: Floats, curve: Floats) -> Floats:
         weights = np.bincount(np.abs(self.odds[:, None] - nodes).argmin(axis=1), self.records, len(nodes))
@@ -269,6 +270,12 @@ class Counts(Likelihood):
         """Records where they stand out from noise."""
         total = self.negative + self.positive
         return np.where(total > self.clear * np.sqrt(2 * self.noise), total, 0.0)
+
+    @property
+    def far(self) -> bool:
+        """Whether there are records at either end, where scores are not told apart."""
+        first, last = self.records[[0, -1]] > 0
+        return bool((first and self.odds[0] == self.ends[0]) or (last and self.odds[-1] == self.ends[1]))
 
     @cached_property
     def effective(self) -> Floats:

@@ -237,7 +237,9 @@ class ClientScoreSums:
     places: Floats
     sums: Floats
     noise: float  # variance of each sum
-    clients: int
+    clients: float
+    chance: float = 0.0  # variance that which records there are adds to all sums alike
+    beyond: float = 0.0  # how far before the first place a root may lie
 
     @property
     def plausible(self) -> bool:
@@ -252,13 +254,24 @@ class ClientScoreSums:
 
     def posterior_root(self, prior_mean: float, prior_deviation: float) -> float:
         """Posterior mean of the root, under a normal prior."""
-        weights = np.exp(self._on_grid - self._best).sum(axis=1)
-        weights *= np.exp(-0.5 * ((self._roots - prior_mean) / prior_deviation) ** 2)
+        weights = np.exp(self._on_grid - self._best).sum(axis=1) * self._prior(prior_mean, prior_deviation)
         return float(weights @ self._roots / weights.sum())
+
+    def log_ratio(self, place: float, prior_mean: float, prior_deviation: float) -> float:
+        """Logarithm of how many times as likely the sums are under some root, with that prior, as under this one."""
+        prior = self._prior(prior_mean, prior_deviation)
+        there = self._log_likelihoods(np.array([place]))[0]
+        best = float(there.max())
+        others = np.exp(self._on_grid - self._best).sum(axis=1) @ prior / prior.sum()
+        return float(np.log(others + 1e-300) + self._best - np.log(np.exp(there - best).sum()) - best)
+
+    def _prior(self, mean: float, deviation: float) -> Floats:
+        prior: Floats = np.exp(-0.5 * ((self._roots - mean) / deviation) ** 2)
+        return prior
 
     @cached_property
     def _roots(self) -> Floats:
-        return np.linspace(self.places[0], self.places[-1], _ROOT_CANDIDATES)
+        return np.linspace(self.places[0] - self.beyond, self.places[-1], _ROOT_CANDIDATES)
 
     @cached_property
     def _on_grid(self) -> Floats:
@@ -276,8 +289,12 @@ class ClientScoreSums:
         low = _plateaued(below, _LOWER_PLATEAUS)
         expected = self.clients * (high[:, :, :, None] + low[:, :, None, :])
         with np.errstate(over="ignore"):  # sums that overflow fit no shape: their likelihood is zero
-            squares = np.square(self.sums - expected).sum(axis=-1)
-            likelihoods: Floats = -0.5 * squares.reshape(len(roots), -1) / max(self.noise, 1e-300)
+            rest, noise = self.sums - expected, max(self.noise, 1e-300)
+            mean = rest.mean(axis=-1, keepdims=True)
+            # the covariance is noise on the diagonal plus chance everywhere, so the mean varies by more than the rest
+            squares = np.square(rest - mean).sum(axis=-1)
+            squares += mean[..., 0] ** 2 * (len(self.places) * noise / (noise + len(self.places) * self.chance))
+            likelihoods: Floats = -0.5 * squares.reshape(len(roots), -1) / noise
         return likelihoods
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import log, sqrt
 from typing import Final, final
 
 import numpy as np
 
-from fedcalib.artifacts.calibrator import Calibrator, Identity, KeepTop, chained
+from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator, Identity, KeepTop, Mixture, chained
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
+from fedcalib.estimation.evidence import unmoved_share
 from fedcalib.flows.wrapped import after, clip_quantile, lockstep, within_clip
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.averaged_curve import AveragedCurve
@@ -20,8 +21,8 @@ from fedcalib.methods.residual_binning import ClassShifts, ResidualBinning, TwoL
 from fedcalib.methods.ridge_scaling import RidgeOPVector, RidgeVector
 from fedcalib.methods.temperature import BoundedTemperature, MonotoneTemperature, OneShotTemperature
 from fedcalib.metrics.intervals import normal_quantile
-from fedcalib.queries.reliability import PairedHits
-from fedcalib.query import Unit
+from fedcalib.queries.reliability import MOST_LOSS, PairedGains
+from fedcalib.query import Answer, Unit
 from fedcalib.records import Schema
 
 MIN_SIGNAL_FOR_TEMPERATURE: Final = 10.0  # units times epsilon; below, noise is as large as temperatures differ
@@ -35,6 +36,9 @@ _TEMPERATURES: Final = 9  # a factor of the square root of two apart: half of th
 _ROUNDS: Final = 2  # Newton steps of the gaps, after a temperature and shifts
 _MOST_RECORDS: Final = 1e15
 _OFFSETS: Final = ResidualBinning(sharing=TwoLevel())
+_FREE_NUMBERS_PER_CLASS: Final = 4.0  # fitted with exact sums: factors, shifts, gaps, and what offsets are worth
+_LEAST_SHARE: Final = 1e-6  # of the identity; less is none
+CHANCE: Final = "nothing was changed: chance may explain all that the labels say against the classifier"
 _CLIP_PER_ROOT_RECORD = 0.22  # a client's sums grow as the square root of its number of records
 
 
@@ -104,8 +108,8 @@ class Auto(Method[Calibrator]):
         stages = self.stages(schema)
         if not stages:
             return Identity(f"no query was sent: {schema.clients} clients are too few for epsilon = {self.epsilon}")
-        if self.epsilon is None and schema.classes > 2 and self._guarded(schema.classes):
-            return (yield from _guarded_chain(schema, *stages))
+        if self.epsilon is None and schema.classes > 2:
+            return (yield from (_guarded_chain if self._guarded(schema.classes) else _free_chain)(schema, *stages))
         clip = yield from self._clip(schema)
         found: Calibrator = Identity()
         for stage in stages:
@@ -172,7 +176,7 @@ class Auto(Method[Calibrator]):
 
     def _temperature(self, weight: float) -> Method[Calibrator]:
         if self._unit == "client":
-            return BoundedTemperature(weight=weight, shrunken=True)
+            return BoundedTemperature(weight=weight, shrunken=True, typical_records=self._typical)
         return MonotoneTemperature(weight=weight)
 
     def _by_class(self, classes: int, weight: float) -> Method[Calibrator]:
@@ -191,16 +195,40 @@ class Auto(Method[Calibrator]):
 
 
 def _guarded_chain(schema: Schema, first: Method[Calibrator], last: Method[Calibrator]) -> Flow[Calibrator]:
-    """Two stages with the guard after each; what it costs in accuracy is counted in the message of the last one."""
+    """Two stages with the guard after each; what both change is measured in the message of the last one."""
     guarded = yield from first.protocol(schema)
     free = guarded.inner if isinstance(guarded, KeepTop) else guarded
-    step, note = yield from lockstep([after(guarded, last.protocol(schema)), _let_go(free)])
-    return KeepTop(chained(guarded, step), note)
+    step, answer = yield from lockstep([after(guarded, last.protocol(schema)), _gains(free)])
+    return _as_far_as(answer, schema.classes, KeepTop(chained(guarded, step), _let_go(answer)))
 
 
-def _let_go(free: Calibrator) -> Flow[str]:
+def _free_chain(schema: Schema, *stages: Method[Calibrator]) -> Flow[Calibrator]:
+    """Stages without a guard, and a message that measures what they change."""
+    free = yield from Pipeline(stages).protocol(schema)
+    return _as_far_as((yield PairedGains(free)), schema.classes, free)
+
+
+def _gains(free: Calibrator) -> Flow[Answer]:
+    return (yield PairedGains(free))
+
+
+def _as_far_as(answer: Answer, classes: int, found: Calibrator) -> Calibrator:
+    """As much of a calibrator as the log loss that it saves on the records of its fit allows.
+
+    Fitting d free numbers to a calibrated classifier saves half of a chi-square variable with d degrees of freedom. The
+    exponential of half of that has mean 2^(d/2), so divided by it, it obeys the rule of `unmoved_share`.
+    """
+    if answer.variance("gain").any():  # exact sums were expected, and noise came
+        return found
+    saved = float(np.nan_to_num(answer["gain"][0])) * MOST_LOSS
+    kept = unmoved_share(saved / 2 - _FREE_NUMBERS_PER_CLASS * classes / 2 * log(2.0))
+    if kept == 1.0:
+        return Identity(CHANCE)
+    return found if kept < _LEAST_SHARE else Mixture((UNCHANGED, found), (kept, 1 - kept))
+
+
+def _let_go(answer: Answer) -> str:
     """What letting the top class go would gain in accuracy, where that is clear; from exact paired counts."""
-    answer = yield PairedHits(free)
     hits = np.clip(np.nan_to_num(answer["hits"]), 0.0, _MOST_RECORDS)
     if answer.variance("hits").any():  # exact sums were expected, and noise came
         return ""

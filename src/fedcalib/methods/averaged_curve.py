@@ -16,7 +16,8 @@ from fedcalib.flows.tables import two_classes
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.temperature import BoundedTemperature
 from fedcalib.metrics.binning import EvenLogOdds
-from fedcalib.queries.score_residuals import ScoreResiduals
+from fedcalib.numeric import log_odds
+from fedcalib.queries.score_residuals import EndLabels, ScoreResiduals
 from fedcalib.queries.scores import ScoreCells
 from fedcalib.query import Answer, Unit
 from fedcalib.records import Schema
@@ -24,16 +25,23 @@ from fedcalib.records import Schema
 NOTHING_FOUND: Final = "nothing was changed: sampling and noise may explain all that the labels say against the scores"
 _EXACT_CELLS: Final = 1 << 13
 _EXACT_AXIS: Final = EvenLogOdds(27.6)  # scores are read between 1e-12 and 1 - 1e-12
-_AXIS: Final = EvenLogOdds(12.0)
-_MANY: Final = 20_000.0  # records x epsilon from which on narrower cells are worth their noise
+# cells and reach of noisy tables, by records x epsilon up to which they are best
+_NOISY: Final = ((150.0, 8, 6.0), (400.0, 16, 8.0), (1500.0, 32, 12.0), (20_000.0, 64, 12.0), (float("inf"), 128, 12.0))
 # cells and reach of local reports, by records x epsilon^2 up to which they are best
 _LOCAL: Final = ((30_000.0, 8, 4.0), (150_000.0, 16, 6.0), (float("inf"), 32, 8.0))
 _MANY_CLIENTS: Final = 400.0  # clients x epsilon from which on eight cells are better than four
-_TEMPERATURE_SHARE: Final = 0.2  # of the budget of whole clients
-_STEPS: Final = 2  # queries for residuals, which share the rest of it
+_TEMPERATURE_SHARE: Final = 0.3  # of the budget of whole clients, and twice that where clients are few or small
+_ENDS_SHARE: Final = 3 / 7  # of the rest, for scores near 0 and 1
+_ONE_STEP: Final = 150.0  # clients x epsilon from which on a second query for residuals has a part of the budget
+_FEW_CLIENTS: Final = 50.0  # clients x epsilon, less where they have few records, from which on the share falls
+_SOME_RECORDS: Final = 50.0  # of a client; more say no more about a temperature
 _MAX_SUM: Final = 1e12  # beyond any sum of clients' scores; keeps products finite whatever the noise
 _MIN_RELATIVE_VARIANCE: Final = 1e-6  # keeps the equations solvable
+_LEAST_CLAIM: Final = 1e-4  # the least probability of either label that is read or claimed where there is noise
 _LEAST_CHANGE: Final = 5e-3  # of log-odds; less is none
+_CLEARLY_FAR: Final = float(log_odds(0.99))  # mean log-odds beyond 2 that tell of scores beyond 1e-4
+_FARTHEST: Final = float(log_odds(1 - _LEAST_CLAIM))
+BOUNDED: Final = OddsCurve((-_FARTHEST, _FARTHEST), (-_FARTHEST, _FARTHEST))  # moves no probability by more than 1e-4
 
 
 @final
@@ -43,8 +51,8 @@ class AveragedCurve(Method[Calibrator]):
 
     The shapes are no change, an intercept, a line (Platt), a beta curve and a smooth monotone curve. All are fitted to
     one count of labels by log-odds, with the noise as part of the likelihood, so that what noise or chance may explain
-    moves nothing. Where whole clients are hidden, each sends bounded scores instead: a temperature first, then what is
-    left in a few cells.
+    moves nothing. Where whole clients are hidden, each sends bounded scores instead: a temperature first, then labels
+    of scores near 0 and 1, then what is left in a few cells.
 
     Parameters
     ----------
@@ -86,7 +94,8 @@ class AveragedCurve(Method[Calibrator]):
             return (yield from self._of_clients(schema))
         query = self.table(schema)
         clear = NORMAL_Z if self.alone == "record" else LAPLACE_Z
-        return _curve(counts_of(query, (yield query), clear))
+        counts = counts_of(query, (yield query), clear)
+        return _curve(counts) if self.epsilon is None else _bounded(_curve(counts), counts.far)
 
     def table(self, schema: Schema) -> ScoreCells:
         """The count of labels by log-odds that public numbers call for."""
@@ -94,26 +103,66 @@ class AveragedCurve(Method[Calibrator]):
             return ScoreCells(_EXACT_CELLS, _EXACT_AXIS)
         records = schema.clients * self.typical_records
         if self.alone == "record":
-            signal = records * min(self.epsilon, 5.0) ** 2
-            return next(ScoreCells(cells, EvenLogOdds(reach)) for most, cells, reach in _LOCAL if signal <= most)
-        signal = records * self.epsilon / sqrt(max(schema.clients if self.alone == "client" else 1, 1))
-        return ScoreCells(128 if signal >= _MANY else 64, _AXIS)
+            return _cells(records * min(self.epsilon, 5.0) ** 2, _LOCAL)
+        return _cells(records * self.epsilon / sqrt(max(schema.clients if self.alone == "client" else 1, 1)), _NOISY)
 
     def _of_clients(self, schema: Schema) -> Flow[Calibrator]:
-        """A temperature for what is far off, then what is left of the residuals, twice."""
-        warm = yield from BoundedTemperature(weight=_TEMPERATURE_SHARE, shrunken=True).protocol(schema)
-        found: Calibrator = UNCHANGED if warm.temperature == 1.0 else Temperature(warm.temperature)
+        """A temperature for what is far off, then scores near 0 and 1, then what is left of the residuals."""
+        share, typical = self._temperature_share(schema.clients), self.typical_records
+        temperature = BoundedTemperature(weight=share, shrunken=True, typical_records=typical)
+        found = _warmed((yield from temperature.after(BOUNDED, schema)))
+        ends = EndLabels(chained(BOUNDED, found), weight=_ENDS_SHARE * (1 - share))
+        counts = ends_of(ends, (yield ends))
+        far = bool((np.abs(counts.odds) > _CLEARLY_FAR)[counts.records > 0].any())
+        found = chained(found, _curve(counts))
         cells = 8 if schema.clients * (self.epsilon or 0.0) >= _MANY_CLIENTS else 4
-        largest, weight = max(1.0, 0.27 * sqrt(self.typical_records)), (1 - _TEMPERATURE_SHARE) / _STEPS
-        for _ in range(_STEPS):
-            query = ScoreResiduals(cells, found, largest=largest, weight=weight)
+        for weight in self._residual_shares(schema.clients):
+            query = ScoreResiduals(
+                cells,
+                chained(BOUNDED, found),
+                largest=max(1.0, 0.27 * sqrt(typical)),
+                weight=weight * (1 - _ENDS_SHARE) * (1 - share),
+            )
             found = chained(found, _curve(scores_of(query, (yield query), schema.clients)))
-        return found
+        return found if isinstance(found, Identity) and not far else chained(BOUNDED, found)
+
+    def _residual_shares(self, clients: int) -> tuple[float, ...]:
+        """How two queries for residuals share their budget: the second corrects the first where noise allows."""
+        second = max(1 - _ONE_STEP / (clients * (self.epsilon or 0.0)), 0.0) / 2
+        return (1 - second, second) if second > 0 else (1.0,)
+
+    def _temperature_share(self, clients: int) -> float:
+        """The fraction of the budget for the temperature, which survives noise best."""
+        signal = clients * (self.epsilon or 0.0) * sqrt(min(1.0, self.typical_records / _SOME_RECORDS))
+        return _TEMPERATURE_SHARE * (1 + min(1.0, _FEW_CLIENTS / signal) ** 2)
+
+
+def _cells(signal: float, choices: tuple[tuple[float, int, float], ...]) -> ScoreCells:
+    """The first choice up to whose signal it is."""
+    return next(ScoreCells(cells, EvenLogOdds(reach)) for most, cells, reach in choices if signal <= most)
 
 
 def counts_of(query: ScoreCells, answer: Answer, clear: float) -> Counts:
     """What counts by log-odds say about curves."""
     return Counts.of(query.axis.odds(query.cells), answer["cells"], answer.variance("cells").mean(axis=0), clear)
+
+
+def _warmed(found: Temperature) -> Calibrator:
+    """A temperature without what it says, or an identity where it changes nothing."""
+    return UNCHANGED if found.temperature == 1.0 else Temperature(found.temperature)
+
+
+def ends_of(query: EndLabels, answer: Answer) -> Counts:
+    """What labels of scores near 0 and 1 say about curves, beside how rare the scores claim the rarer one to be.
+
+    A client counts as one record at most, so chance is overrated. Noise on claims is far below that on labels.
+    """
+    labels = np.clip(np.nan_to_num(answer["labels"]), 0.0, _MAX_SUM)
+    claimed = np.clip(np.nan_to_num(answer["claims"]), 0.0, _MAX_SUM) / np.maximum(labels.sum(axis=0), 1e-9)
+    rate = np.clip(claimed, _LEAST_CLAIM, query.largest_claim)
+    odds = log_odds(rate) * [1.0, -1.0]
+    noise = answer.variance("labels").mean(axis=0)
+    return Counts(odds, labels[0], labels[1], noise, (float(odds[0]), float(odds[1])), NORMAL_Z)
 
 
 def scores_of(query: ScoreResiduals, answer: Answer, clients: int) -> ClientSums:
@@ -135,3 +184,8 @@ def _curve(said: Likelihood) -> Calibrator:
     if np.abs(values - nodes).max() < _LEAST_CHANGE:
         return Identity(NOTHING_FOUND)
     return OddsCurve(tuple(nodes.tolist()), tuple(values.tolist()))
+
+
+def _bounded(found: Calibrator, far: bool) -> Calibrator:
+    """A curve whose claims noise allows to check, or an identity where neither it nor the bound changes anything."""
+    return found if isinstance(found, Identity) and not far else chained(found, BOUNDED)

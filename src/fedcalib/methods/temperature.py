@@ -14,11 +14,19 @@ from typing import Final, final
 
 import numpy as np
 
+from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.estimation import roots
+from fedcalib.estimation.evidence import unmoved_share
 from fedcalib.method import Flow, Method
-from fedcalib.queries.temperature import GradientSteps, TemperatureCurve, TemperatureScores, TemperatureSlope
+from fedcalib.queries.temperature import (
+    GradientSteps,
+    TemperatureCurve,
+    TemperatureScores,
+    TemperatureSlope,
+    max_variance,
+)
 from fedcalib.query import Answer
 from fedcalib.records import Schema
 from fedcalib.types import Floats
@@ -187,6 +195,8 @@ class MonotoneTemperature(Method[Temperature]):
 
 
 _SHARPENING_FACTOR: Final = 4 / 3  # of the z-threshold, for a temperature below 1
+_ENOUGH_RECORDS: Final = 3.0  # with which a client's score may reach 1
+_SIZE_MARGIN: Final = 2.0  # by which clients may hold more records than was guessed
 
 
 @final
@@ -215,6 +225,8 @@ class BoundedTemperature(Method[Temperature]):
         The method's part of a pipeline's budget.
     shrunken
         Moreover, move only as far as the evidence allows, as `MonotoneTemperature` does.
+    typical_records
+        A public guess at a client's number of records, by which evidence that chance may explain is judged.
 
     Examples
     --------
@@ -234,28 +246,58 @@ class BoundedTemperature(Method[Temperature]):
     doubt: float = 3.0
     weight: float = 1.0
     shrunken: bool = field(default=False, metadata=ADDED)
+    typical_records: float = field(default=_TYPICAL_RECORDS, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.points < 4 or not 0 < self.lowest < 1 < self.highest or not self.doubt >= 0:
             raise InputError(f"Expected at least 4 points, 0 < lowest < 1 < highest and doubt >= 0, found {self}.")
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
+        return self.after(UNCHANGED, schema)
+
+    def after(self, before: Calibrator, schema: Schema) -> Flow[Temperature]:
+        """The temperature of records that clients calibrate first."""
         grid = np.linspace(log(1 / self.highest), log(1 / self.lowest), self.points)
-        query = TemperatureScores(tuple(np.exp(grid).tolist()), self.cut, self.quiet, self.weight)
+        query = TemperatureScores(tuple(np.exp(grid).tolist()), self.cut, self.quiet, self.weight, before)
         answer = yield query
         scores, noise = answer["score"], float(answer.variance("score")[0])
-        sums = roots.ClientScoreSums(grid, scores, noise, schema.clients)
+        sums = roots.ClientScoreSums(
+            grid, scores, noise, self._heard(schema.clients), self._chance(schema), self._beyond
+        )
         # the parametric shape where the sums are compatible with it, a polynomial where they are not
         if sums.plausible:
-            root = sums.posterior_root(-roots.PRIOR_LOG_TEMPERATURE, roots.PRIOR_DEVIATION)
+            root = max(sums.posterior_root(-roots.PRIOR_LOG_TEMPERATURE, roots.PRIOR_DEVIATION), float(grid[0]))
         else:
             root = roots.noisy_root(grid, scores, noise, 0.0)
         z = self.doubt * (_SHARPENING_FACTOR if root > 0 else 1.0)
         clear = sums.root_differs_from(0.0, z) if sums.plausible else roots.significant_at_one(grid, scores, noise, z)
-        share = self._share(grid, scores, noise, schema.clients, root) if self.shrunken else 1.0
+        share = self._share(sums, root) if self.shrunken and noise > 0 else 1.0
         return Temperature(exp(-share * root)) if clear and share > 0 else Temperature(1.0, NOT_SIGNIFICANT)
 
-    def _share(self, grid: Floats, scores: Floats, noise: float, clients: int, root: float) -> float:
-        """How much of the move the evidence at T = 1 allows; by chance a client's score varies by one at most."""
-        value, error = roots.at_one(grid, scores, noise)
-        return roots.moved_share(value, sqrt(error**2 + clients), root) if noise > 0 else 1.0
+    def _heard(self, clients: int) -> float:
+        """How many clients of some records would have sums as large as so many typical ones."""
+        return clients * min(1.0, self.typical_records / _ENOUGH_RECORDS) if self.shrunken else clients
+
+    @property
+    def _beyond(self) -> float:
+        """How far the root may lie beyond the highest temperature, which is then the answer."""
+        return log(self.highest) if self.shrunken else 0.0
+
+    def _chance(self, schema: Schema) -> float:
+        """The variance of a calibrated classifier's sum by chance; the rule against harm needs it.
+
+        With information I, a client's score has variance I / (I + quiet), which is concave in I: its mean over clients
+        is at most its value at the mean number of records.
+        """
+        if not self.shrunken:
+            return 0.0
+        information = _SIZE_MARGIN * self.typical_records * min(max_variance(schema.classes), self.cut**2)
+        return schema.clients * information / (information + self.quiet)
+
+    def _share(self, sums: roots.ClientScoreSums, root: float) -> float:
+        """How much of the move the evidence allows."""
+        if sums.plausible:
+            ratio = sums.log_ratio(0.0, -roots.PRIOR_LOG_TEMPERATURE, roots.PRIOR_DEVIATION)
+            return 1 - unmoved_share(ratio)
+        value, error = roots.at_one(sums.places, sums.sums, sums.noise)
+        return roots.moved_share(value, sqrt(error**2 + sums.chance), root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from fedcalib.query import Block, Bound, ClientQuery, RecordQuery, Rows
 from fedcalib.randomness import Randomness, Secure
 from fedcalib.records import Records, log_probs
 from fedcalib.types import Floats
+
+MOST_LOSS: Final = 30.0  # log loss that a single record can count for
 
 
 @final
@@ -80,6 +82,30 @@ class PairedHits(RecordQuery):
             for probs in (np.asarray(records.probs), self.calibrator.of(records))
         )
         return Rows((2 * before + after)[:, None], None)
+
+
+@final
+@dataclass(frozen=True)
+class PairedGains(RecordQuery):
+    """What a calibrator changes: right answers before and after it, and how much log loss it saves, in units of 30.
+
+    To `hits` a record adds what it adds to `PairedHits`. To `gain` it adds its log loss before less that after, both at
+    most 30, divided by 30: a number in [-1, 1], so every norm is 1.
+    """
+
+    calibrator: Calibrator
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {**PairedHits(self.calibrator).blocks, "gain": Block((1,), weight=0.25)}
+
+    def rows(self, records: Records) -> Rows:
+        before, after = np.asarray(records.probs), self.calibrator.of(records)
+        which = np.arange(len(records)), records.labels
+        losses = [np.minimum(-np.log(np.maximum(probs[which], 1e-300)), MOST_LOSS) for probs in (before, after)]
+        right = [(probs.argmax(axis=1) == records.labels).astype(np.int64) for probs in (before, after)]
+        cells = np.stack([2 * right[0] + right[1], np.full(len(records), 4)], axis=1)
+        return Rows(cells, np.stack([np.ones(len(records)), (losses[0] - losses[1]) / MOST_LOSS], axis=1))
 
 
 @final

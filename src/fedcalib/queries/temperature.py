@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import log2, sqrt
@@ -11,12 +11,14 @@ from typing import final
 
 import numpy as np
 
+from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator, Identity
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.query import Block, Bound, ClientQuery, RecordQuery, Rows
 from fedcalib.randomness import Randomness
 from fedcalib.records import Records
 from fedcalib.types import Floats, Ints
+from fedcalib.wire import ADDED
 
 _CACHED_LOGITS = 1 << 15  # logits that are worked on at a time, for the whole grid
 _RELATIVE_ROUNDING = 1e-14  # within which two temperatures are equal
@@ -216,13 +218,14 @@ class TemperatureScores(ClientQuery):
     variance of S under the classifier at b, clipped to [-1, 1]: a score in standard deviations, near zero for a client
     with little evidence. So every cell lies in [-1, 1], and a client's norms are Linf = 1, L1 = G, L2 = sqrt(G) over G
     temperatures whatever and however much it holds, attained by a client that is badly wrong at every b. No guess at a
-    client's size is needed.
+    client's size is needed. Clients apply the calibrator `before` first.
     """
 
     inverses: tuple[float, ...]
     cut: float = 2.0
     quiet: float = 2.0
     weight: float = 1.0
+    before: Calibrator = field(default=UNCHANGED, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not self.inverses or not all(0 < b < 1e6 for b in self.inverses):
@@ -245,6 +248,7 @@ class TemperatureScores(ClientQuery):
 
     def _client_scores(self, records: Records, owner: Ints, clients: int) -> Floats:
         sums, variances = np.zeros((2, len(self.inverses), clients))
+        records = records if isinstance(self.before, Identity) else self.before.over(records)
         for part, below, _ in shifted(records):
             first, last = int(owner[part].min()), int(owner[part].max()) + 1  # a few clients of perhaps a million
             whose = owner[part] - first

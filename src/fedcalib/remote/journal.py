@@ -252,6 +252,10 @@ class Journal(ABC):
         """
 
     @abstractmethod
+    def spent_in_a_year(self) -> Decimal:
+        """The epsilon of all runs of the last 365 days."""
+
+    @abstractmethod
     def debit(self, run: str, spending: Spending, attempt: int, most: float) -> None:
         """Debit a run's spending, once per attempt; refuse past `most`, the epsilon of a rolling year."""
 
@@ -316,7 +320,6 @@ class DiskJournal(Journal):
             _check_left(spent, wanted, most)
 
     def spent_in_a_year(self) -> Decimal:
-        """The epsilon of all runs of the last 365 days."""
         known = self.ledger.entries() if Path(self.ledger.path).exists() else ()
         recent = (entry for entry in known if entry.kind == "debit" and entry.at >= _a_year_ago())
         return Decimal(sum(entry.epsilon_micro for entry in recent)).scaleb(-6)

@@ -7,9 +7,10 @@ None of that looks at its records: what it refuses is the same whatever they hol
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from math import isfinite, prod
 from pathlib import Path
@@ -47,6 +48,7 @@ _STRUCTURAL_TYPES: Final = {"Join", "Bound", "Block"}  # parts of queries that a
 _MODEL_MODULES: Final = ("families.", "artifacts.", "training.")  # modules of what a query may fit or apply
 _MAX_DISTINCT_STEPS: Final = 8  # of a sampled run: each takes an accounting of its own
 _WHOLE: Final = ("fewest", "most", "exact")  # how the names of whole numbers begin
+TOLD: Final = ("no", "enough", "exact")  # what a server may learn about the budget
 
 
 @final
@@ -79,6 +81,14 @@ class Policy:
         The most numbers in an answer, and the most numbers to touch in computing it: 2^28 take about two seconds.
     quorum
         The smallest fraction of a neighbourhood that can unmask a sum.
+    tell_budget
+        What a server learns about the budget: "exact", what is left of the year; "enough", whether it suffices for a
+        run; "no", neither: a run that does not fit is declined without a reason.
+    max_missing
+        The largest fraction of a file's rows that may be left out because a number or label is missing; with more, the
+        site answers nothing. Whether it does then depends on its records, so leave room; 1 never stops.
+    tell_left_out
+        Whether a server learns, with a run of exact sums, how many percent of the rows were left out.
     allow_types
         Types of other installed packages that a server may send as well; the lists above hold for them too.
     simulation
@@ -99,6 +109,9 @@ class Policy:
     most_cells: int = MAX_CELLS
     most_work: int = MAX_WORK
     quorum: Fraction = Fraction(2, 3)
+    tell_budget: str = "enough"
+    max_missing: float = 1.0
+    tell_left_out: bool = False
     allow_types: tuple[str, ...] = ()
     simulation: bool = False
 
@@ -110,6 +123,10 @@ class Policy:
             raise InputError("Expected delta from 0 to below 1, at least 2 clients and no negative number of records.")
         if min(self.exact_runs_per_year, self.most_records, self.most_cells, self.most_work) < 0:
             raise InputError("Expected limits of runs, records, cells and work from 0 up, found a negative one.")
+        if not 0 <= self.max_missing <= 1:
+            raise InputError(f"Expected max_missing from 0 to 1, found {self.max_missing}.")
+        if self.tell_budget not in TOLD:
+            raise InputError(f"Expected {', '.join(TOLD)} as tell_budget, found {self.tell_budget!r}.")
 
     @classmethod
     def read(cls, path: Path | str) -> Policy:
@@ -121,6 +138,16 @@ class Policy:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"Expected TOML in the policy {path}, found: {error}.") from error
         return cls(**{name: _value(name, value, path) for name, value in table.items()})
+
+    def told_left(self, spent: Callable[[], Decimal]) -> float | None:
+        """What is left of the year's epsilon, where a server may know it."""
+        if self.tell_budget != "exact":
+            return None
+        return max(float(Decimal(repr(self.epsilon_a_year)) - spent()), 0.0)
+
+    def told_word(self, word: str) -> str:
+        """The word of a refusal that a server may know."""
+        return "declined" if word == "budget" and self.tell_budget == "no" else word
 
     def accept(self, outline: Outline) -> Spending | None:
         """What a whole run spends at this site, or a refusal; None where its privacy model claims no epsilon."""
@@ -399,6 +426,8 @@ def _value(name: str, value: Any, path: Path | str) -> Any:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise InputError(f"Expected a list of names for '{name}' in {path}, found {value!r}.")
         return tuple(value)
+    if name == "tell_budget" or (name == "tell_left_out" and isinstance(value, bool)):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InputError(f"Expected a number for '{name}' in {path}, found {value!r}.")
     try:

@@ -1,7 +1,8 @@
 """The messages between a server and its sites, as JSON text, and the limits of what a message may hold.
 
     action    server to site         site to server
-    hello     Greeting, or nothing   Introduction: and, where the greeting holds a run, that this site could take part
+    hello     Greeting, or nothing   Introduction: and, where the greeting holds a run, that this site could take part;
+                                     with the keys of its masks where the greeting also holds their plan
     begin     Begin                  Agreed: with keys where sums are masked, otherwise consent alone
     shares    Relay                  Relay
     ask       Question               Share, or a Relay with a masked vector
@@ -99,13 +100,17 @@ REASONS = {
 
 T = TypeVar("T")
 
-PROTOCOL: Final = 2  # of these messages; 1 had no greeting. Sites and servers of different numbers refuse each other
+PROTOCOL: Final = 3  # of these messages; 1 had no greeting, 2 no keys in it. Different numbers refuse each other
 
 
 @final
 @dataclass(frozen=True)
 class Introduction:
-    """A site's name, its clients (1 except in simulations) and classes, its versions, and its clock in seconds."""
+    """A site's name, its clients (1 except in simulations) and classes, its versions, and its clock in seconds.
+
+    `keys` are those of its masks, where the greeting held a plan for them; `epsilon_left` is what is left of its yearly
+    budget, and `left_out` the percentage of rows that it could not use, where its policy lets a server know.
+    """
 
     site: str
     clients: int
@@ -113,6 +118,9 @@ class Introduction:
     version: str
     protocol: int = 1
     clock: int = 0
+    keys: str = ""
+    epsilon_left: float | None = None
+    left_out: int | None = None
 
 
 @final
@@ -146,7 +154,10 @@ def _check_cohort(cohort: Cohort) -> None:
 @final
 @dataclass(frozen=True)
 class Greeting:
-    """A server's versions and, before a run, its outline and classes, so that sites say at once whether they could."""
+    """A server's versions and, before a run, its outline and classes, so that sites say at once whether they could.
+
+    Where `begin` also holds the plan of secure aggregation, sites that could take part send their keys with the reply.
+    """
 
     protocol: int
     version: str

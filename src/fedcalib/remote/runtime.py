@@ -16,9 +16,9 @@ from fedcalib.privacy.ring import MAX_SUM
 from fedcalib.query import Query
 from fedcalib.records import Schema
 from fedcalib.remote.protocol import PROTOCOL, Agreed, Begin, Greeting, Question, Share, write
-from fedcalib.remote.secure_sum import SecureSums
+from fedcalib.remote.secure_sum import SecureSums, first_plan
 from fedcalib.remote.sites import Notice, SiteConnections, Transport
-from fedcalib.secagg import Directory
+from fedcalib.secagg import Directory, SetupPlan
 from fedcalib.types import Array
 
 _MAX_RECORDS = 1 << 40
@@ -49,7 +49,8 @@ class Remote(Runtime):
         Called with a `Notice` after each stage.
     expected
         The number of clients and classes, where it is agreed beforehand. Sites are then asked together with the first
-        message whether they can take part in the run, and nothing is spent where one of them cannot.
+        message whether they can take part in the run, and nothing is spent where one of them cannot. Where each site is
+        one client, they send the keys of their masks with the reply, which saves an exchange.
     """
 
     transport: Transport
@@ -63,6 +64,7 @@ class Remote(Runtime):
     _connections: SiteConnections | None = field(default=None, init=False)
     _sums: SecureSums | None = field(default=None, init=False)
     _outline: Outline | None = field(default=None, init=False)
+    _first: SetupPlan | None = field(default=None, init=False)
     _agreed: bool = field(default=False, init=False)
 
     @property
@@ -79,10 +81,13 @@ class Remote(Runtime):
         return self._connections
 
     def _greeting(self) -> Greeting:
-        """The first message, with the run where it is known already."""
+        """The first message, with the run where it is known already, and the plan of its masks."""
         if self.expected is None or self._outline is None:
             return Greeting(PROTOCOL, __version__)
-        return Greeting(PROTOCOL, __version__, self.expected.classes, Begin(self._outline, ""))
+        if self.expected.clients == self.sites:  # so each of them is one client
+            self._first = first_plan(self._outline, self.state)
+        terms = "" if self._first is None else self._first.to_json()
+        return Greeting(PROTOCOL, __version__, self.expected.classes, Begin(self._outline, terms))
 
     @property
     def schema(self) -> Schema:
@@ -93,8 +98,9 @@ class Remote(Runtime):
 
     def prepare(self, outline: Outline) -> None:
         """Keep the outline; sites receive it with the first query that is not recalled from a transcript."""
-        self._outline = outline
-        self._sums = SecureSums(outline, self.connections, self.directory, self.state)
+        self._outline, self._first = outline, None
+        connections = self.connections  # the first time, sites are greeted here
+        self._sums = SecureSums(outline, connections, self.directory, self.state, first=self._first)
         self._agreed = False
 
     def total(self, step: Step) -> Total:

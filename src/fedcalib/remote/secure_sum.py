@@ -68,6 +68,26 @@ def _path(folder: Path, run: str) -> Path:
     return folder / f"sum-{sha256(run.encode()).hexdigest()[:32]}.json"
 
 
+def first_plan(outline: Outline, state: Path | None, fewest: int = MIN_CLIENTS) -> SetupPlan | None:
+    """A plan for the masks of all steps, whose keys sites can send with their first reply; each site is one client.
+
+    None where a sum is to be continued, which new keys would end, and where steps draw their sites or need no masks.
+    The number of the setup is spent before it is sent, since sites accept it once.
+    """
+    saved, slots = recall(state, outline.run), _slots(outline)
+    if (saved is not None and saved.server) or outline.participation.sampled or not slots:
+        return None
+    setup = 0 if saved is None else saved.setup + 1
+    save(state, outline.run, SavedSum(setup, slots[0].step, 0, False, ""))
+    return SetupPlan(outline.run, slots, setup, floor=max(fewest, outline.cohort.floor))
+
+
+def _slots(outline: Outline, begin: int = 0) -> tuple[Slot, ...]:
+    """The first attempts at all masked steps from `begin` on."""
+    pairs = list(enumerate(zip(outline.queries, outline.mechanisms, strict=True)))[begin:]
+    return tuple(Slot(step, 0, one.width(query)) for step, (query, one) in pairs if one.modulus is not None)
+
+
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
@@ -78,7 +98,8 @@ class SecureSums:
     """The secure sums of one run.
 
     One setup prepares the masks of all steps that are left. A step that failed is retried under a new setup, with fresh
-    masks; a step that was cut short because the server was killed is first continued where it stopped.
+    masks; a step that was cut short because the server was killed is first continued where it stopped. The `first` plan
+    is the one that sites were greeted with: their keys are there already.
     """
 
     outline: Outline
@@ -86,8 +107,12 @@ class SecureSums:
     directory: Directory
     state: Path | None = None
     fewest: int = MIN_CLIENTS
+    first: SetupPlan | None = None
     _server: Server | None = field(default=None, init=False)
     _setup: int = field(default=-1, init=False)
+
+    def __post_init__(self) -> None:
+        self._setup = -1 if self.first is None else self.first.setup
 
     def total(self, step: Step, questions: Mapping[str, Question]) -> Total:
         """Continue a sum that was cut short, or begin one."""
@@ -114,7 +139,10 @@ class SecureSums:
 
     def _ready(self, step: Step, questions: Mapping[str, Question]) -> Server:
         """The server of a setup that has masks for this attempt, an existing or a new one."""
-        if self._server is None or (step.index, step.attempt) not in _prepared(self._server):
+        attempt = (step.index, step.attempt)
+        if self._server is None and self.first is not None and attempt in _prepared(self.first):
+            self._server = self._set_up(self.first, questions)
+        elif self._server is None or attempt not in _prepared(self._server.plan):
             self._setup += 1
             # sites accept a setup's number once, so it is spent before it is sent
             save(self.state, self.outline.run, SavedSum(self._setup, step.index, step.attempt, False, ""))
@@ -122,27 +150,35 @@ class SecureSums:
         return self._server
 
     def _set_up(self, plan: SetupPlan, questions: Mapping[str, Question]) -> Server:
-        """Stages 1 and 2: sites agree to the run, and share the keys of its masks."""
+        """Stages 1 and 2: sites agree to the run, and share the keys of its masks; a greeting asks for them as well."""
         server = Server(plan, self.directory)
+        greeted = self._greeted(server) if plan == self.first else set()
         begin = write(Begin(self.outline, plan.to_json()))
-        everyone = dict.fromkeys(questions, begin)
-        self.connections.send(
-            "begin", everyone, Agreed, lambda _, reply: server.accept_keys(Advert.from_json(reply.keys)), "keys"
-        )
+        others = {site: begin for site in questions if site not in greeted}
+        if others:
+            self.connections.send(
+                "begin", others, Agreed, lambda _, reply: server.accept_keys(Advert.from_json(reply.keys)), "keys"
+            )
         self._stage("shares", self._closed(server.close_keys), SealedShares, server.accept_shares, "shares of keys")
         self._closed(server.close_shares)
         return server
 
+    def _greeted(self, server: Server) -> set[str]:
+        """The sites whose keys came with their introduction; others are asked for theirs again."""
+        found = set()
+        for site, info in self.connections.sites.items():
+            try:
+                server.accept_keys(Advert.from_json(info.keys))
+                found.add(site)
+            except FedcalibError:
+                continue
+        return found
+
     def _plan(self, step: Step) -> SetupPlan:
         """A plan with the current step and, where everybody takes part in every step, all that follow it."""
-        pairs = list(zip(self.outline.queries, self.outline.mechanisms, strict=True))
-        later = range(step.index + 1, 0 if step.participation.sampled else len(pairs))
-        slots = [Slot(step.index, step.attempt, step.mechanism.width(step.query))]
-        for index in later:
-            query, mechanism = pairs[index]
-            if mechanism.modulus is not None:
-                slots.append(Slot(index, 0, mechanism.width(query)))
-        return SetupPlan(self.outline.run, tuple(slots), self._setup, floor=self._floor(step))
+        now = Slot(step.index, step.attempt, step.mechanism.width(step.query))
+        later = () if step.participation.sampled else _slots(self.outline, step.index + 1)
+        return SetupPlan(self.outline.run, (now, *later), self._setup, floor=self._floor(step))
 
     def _floor(self, step: Step) -> int:
         """The fewest sites of a sum; where each site is one client, also the fewest clients."""
@@ -199,5 +235,5 @@ class SecureSums:
         save(self.state, self.outline.run, SavedSum(self._setup, step.index, step.attempt, fixed, server.to_json()))
 
 
-def _prepared(server: Server) -> set[tuple[int, int]]:
-    return {(slot.step, slot.attempt) for slot in server.plan.slots}
+def _prepared(plan: SetupPlan) -> set[tuple[int, int]]:
+    return {(slot.step, slot.attempt) for slot in plan.slots}

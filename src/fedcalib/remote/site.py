@@ -14,7 +14,7 @@ import binascii
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -27,7 +27,7 @@ from fedcalib import __version__, files, wire
 from fedcalib.accounting.spending import Spending
 from fedcalib.data import Columns, Reading, Table
 from fedcalib.data.databases import is_database, tables_at
-from fedcalib.data.reading import read_tables
+from fedcalib.data.reading import Rejected, read_tables
 from fedcalib.data.streaming import RecordStream
 from fedcalib.errors import FedcalibError, InputError, LedgerError, PolicyError, RefusedError, WireError
 from fedcalib.federation import Federation
@@ -62,13 +62,17 @@ from fedcalib.types import Array
 @final
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A site with its records, its policy and its journal: one client, except for nodes of a simulation."""
+    """A site with its records, its policy and its journal: one client, except for nodes of a simulation.
+
+    `left_out` is the largest fraction of a file's rows that could not be used.
+    """
 
     identity: SigningIdentity
     directory: Directory
     federation: Federation | StreamedFederation
     policy: Policy
     journal: Journal
+    left_out: float = 0.0
 
     def handle(self, action: str, text: str) -> str:
         """Answer a message. Whatever goes wrong, the server learns one word of a fixed list."""
@@ -79,7 +83,7 @@ class Site:
                     reply = self._reply(action, text, entry)
                     self.journal.note({**entry, "outcome": "answered"})
                 except Exception as error:
-                    word = _word(error)
+                    word = self.policy.told_word(_word(error))
                     self.journal.note({**entry, "outcome": "refused", "word": word, "reason": logged_reason(error)})
                     return write(Refused(word))
                 return write(reply)
@@ -101,14 +105,36 @@ class Site:
 
     def _introduce(self, text: str, entry: dict[str, Any]) -> Introduction:
         """Who this site is; where a run is proposed, only if it could take part in it, which costs nothing to ask."""
-        classes = self.federation.schema.classes
+        classes, keys = self.federation.schema.classes, ""
         greeting = read(text, Greeting, self.policy.allow_types) if text else Greeting(PROTOCOL, "")
         if greeting.protocol != PROTOCOL:
             entry["server"] = f"protocol {greeting.protocol}, fedcalib {greeting.version}"
         elif greeting.begin is not None and greeting.classes == classes:
-            self._consider(greeting.begin.outline, entry)
+            keys = self._keys_or_consent(greeting.begin, entry)
         versions = (__version__, PROTOCOL, round(time.time()))
-        return Introduction(self.identity.name, len(self.federation), classes, *versions)
+        told = (self.policy.told_left(self.journal.spent_in_a_year), self._told_left_out(greeting))
+        return Introduction(self.identity.name, len(self.federation), classes, *versions, keys, *told)
+
+    def _told_left_out(self, greeting: Greeting) -> int | None:
+        """Whole percents of rows that were left out: before exact sums only, since it depends on records."""
+        if not self.policy.tell_left_out or greeting.protocol != PROTOCOL or greeting.begin is None:
+            return None
+        return int(100 * self.left_out) if self.policy.accept(greeting.begin.outline) is None else None
+
+    def _keys_or_consent(self, begin: Begin, entry: dict[str, Any]) -> str:
+        """The keys for a run that this site could take part in; empty where none are asked for.
+
+        Empty as well where the plan is not the next one of the run: a server that has lost its state learns that this
+        site could take part, and goes on with `begin`.
+        """
+        state = self._consider(begin.outline, entry)
+        if not begin.terms:
+            return ""
+        try:
+            return self._keys(begin, state)
+        except ProtocolError as error:
+            entry["reason"] = logged_reason(error)
+            return ""
 
     def _consider(self, outline: Outline, entry: dict[str, Any]) -> RunState:
         """The state of a run that this site can take part in: its policy, budget, disk and records allow it."""
@@ -125,17 +151,20 @@ class Site:
         return self._run_state(outline)
 
     def _begin(self, begin: Begin, entry: dict[str, Any]) -> Agreed:
-        outline = begin.outline
-        state = self._consider(outline, entry)
-        if not begin.terms:
-            self.journal.save(outline.run, state.to_json())
-            return Agreed("")
+        state = self._consider(begin.outline, entry)
+        if begin.terms:
+            return Agreed(self._keys(begin, state))
+        self.journal.save(begin.outline.run, state.to_json())
+        return Agreed("")
+
+    def _keys(self, begin: Begin, state: RunState) -> str:
+        """Fresh keys for a plan, or those that were drawn for it before; they are saved before they leave."""
         terms = SetupPlan.from_json(begin.terms)
-        self._check_terms(terms, outline)
+        self._check_terms(terms, begin.outline)
         client = self._client(state)
         advert = client.keys(terms)
-        self.journal.save(outline.run, replace(state, masks=client.to_json()).to_json())
-        return Agreed(advert.to_json())
+        self.journal.save(begin.outline.run, replace(state, masks=client.to_json()).to_json())
+        return advert.to_json()
 
     def _rehearse(self, query: Query, mechanism: Mechanism, outline: Outline) -> None:
         """Refuse what takes too much work, and what not even an empty site could answer; no record is looked at."""
@@ -442,14 +471,29 @@ def reading_of(config: Mapping[str, Any]) -> Reading:
     Of the records of a unit one is kept, chosen by the secret in the folder `state`. A unit that has records at several
     sites counts at each of them: its epsilon is the sum over those sites.
     """
-    return read_tables(_tables(config), _columns(config), seed=_secret(config), private=True)
+    reading = read_tables(_tables(config), _columns(config), seed=_secret(config), private=True)
+    check_missing(reading.rejected, policy_of(config))
+    return reading
 
 
 def stream_of(config: Mapping[str, Any]) -> StreamedFederation:
     """The same records, read batch by batch; one pass has read and checked them."""
     stream = RecordStream(_tables(config), _columns(config), _secret(config))
     stream.read_once()
+    check_missing(stream.found.rejected, policy_of(config))
     return StreamedFederation(stream)
+
+
+def check_missing(rejected: Sequence[Rejected], policy: Policy) -> float:
+    """The largest fraction of a file's rows that were left out; refuses more than the policy allows."""
+    worst = max(rejected, key=lambda one: one.count / one.records, default=None)
+    fraction = 0.0 if worst is None else worst.count / worst.records
+    if fraction > policy.max_missing:
+        raise InputError(
+            f"Expected to leave out at most {policy.max_missing:.0%} of the rows, found that {worst} Repair the file, "
+            "or raise max_missing in the policy."
+        )
+    return fraction
 
 
 def is_streamed(config: Mapping[str, Any]) -> bool:

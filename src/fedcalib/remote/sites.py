@@ -60,13 +60,17 @@ class Notice:
 @final
 @dataclass(frozen=True)
 class ConnectedSite:
-    """A connected site: its address, its name, and its clients, which are numbered from `first`."""
+    """A connected site: its address, its name, and its clients, which are numbered from `first`.
+
+    `keys` are those of its masks, where it was asked for them with the greeting.
+    """
 
     address: str
     site: str
     first: int
     clients: int
     classes: int
+    keys: str = ""
 
 
 _CLOCK_SECONDS: Final = 300.0  # by which the clock of a site may differ from the server's
@@ -99,6 +103,17 @@ class SiteConnections:
 
     def connect(self, wanted: int | None, known: Iterable[str], greeting: Greeting) -> None:
         """Wait for sites and record who they are; a site whose name is unknown or already taken is left out."""
+        self._add_sites(self.greet(wanted, known, greeting))
+        if wanted is not None and len(self.sites) < wanted:
+            raise TooFewClients(
+                f"Expected {wanted} sites, found {len(self.sites)}. {self.problems()} Nothing was spent; run this "
+                "again when they are there."
+            )
+
+    def greet(
+        self, wanted: int | None, known: Iterable[str], greeting: Greeting
+    ) -> dict[str, tuple[str, Introduction]]:
+        """The addresses and introductions of the sites that could take part; `lost` holds why others could not."""
         texts = dict.fromkeys(self._present(wanted), write(greeting))
         begun = time.time()
         found = self._exchange("hello", texts, Introduction, self.transport.name)
@@ -111,14 +126,10 @@ class SiteConnections:
                 self.lost[reply.site] = problem
             else:
                 chosen[reply.site] = (address, reply)
-        self._add_sites(chosen)
-        if wanted is not None and len(self.sites) < wanted:
-            absent = {site for site in known if site not in self.sites and site not in self.lost}
+        if wanted is not None and len(texts) < wanted:  # otherwise nobody that is absent is missed
+            absent = {site for site in known if site not in chosen and site not in self.lost}
             self.lost |= dict.fromkeys(absent, "is not connected; start it, or see what its own output says")
-            raise TooFewClients(
-                f"Expected {wanted} sites, found {len(self.sites)}. {self.problems()} Nothing was spent; run this "
-                "again when they are there."
-            )
+        return chosen
 
     def _present(self, wanted: int | None) -> tuple[str, ...]:
         """The addresses of connected sites, once enough of them are there or the time is over."""
@@ -133,11 +144,13 @@ class SiteConnections:
         first = 0
         for site in sorted(chosen):
             address, reply = chosen[site]
-            self.sites[site] = ConnectedSite(address, site, first, reply.clients, reply.classes)
+            self.sites[site] = ConnectedSite(address, site, first, reply.clients, reply.classes, reply.keys)
             first += reply.clients
             if reply.version != __version__ and self.watch is not None:
                 told = f"site '{site}' runs fedcalib {reply.version[:20]}, and this server {__version__}"
                 self.watch(Notice(told, 0, 0, {}))
+            if reply.left_out and self.watch is not None:
+                self.watch(Notice(f"site '{site}' left out {reply.left_out}% of its rows", 0, 0, {}))
         if len({info.classes for info in self.sites.values()}) > 1:
             counts = ", ".join(f"{info.site}: {info.classes}" for info in self.sites.values())
             raise TooFewClients(

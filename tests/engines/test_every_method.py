@@ -1,0 +1,29 @@
+"""Which methods the tests of engines run: all that are registered, but for those that a site has no columns for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcalib import registry
+from tests.engines.federation import (
+    CLASSES,
+    NOT_AT_SITES,
+    SiteBySite,
+    check_law,
+    methods,
+    noise,
+    pooled,
+    write_sites,
+)
+
+
+def test_every_registered_method_is_run_or_has_a_reason() -> None:
+    run = {type(method).__name__ for classes in CLASSES for method in methods(classes)}
+    assert run.isdisjoint(NOT_AT_SITES)
+    assert run | NOT_AT_SITES.keys() == {row.name for row in registry.ROWS if row.kind == "method"}
+
+
+def test_the_law_of_noise_holds_site_by_site(tmp_path: Path) -> None:
+    """The check that engines go through, on sites in this process."""
+    write_sites(tmp_path)
+    check_law(noise(SiteBySite(pooled(tmp_path))), tmp_path)
