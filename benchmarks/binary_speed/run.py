@@ -39,10 +39,10 @@ def clients(count: int) -> tuple[fc.Federation, np.ndarray, np.ndarray]:
 
 
 def evaluate(federation: fc.Federation, privacy: fc.privacy.Privacy) -> None:
-    """Tree, quantiles, AUC, curves and a calibrator."""
-    curves = fc.run(fc.ScoreCurves(), fc.InProcess(federation), privacy, randomness=fc.Simulated(0)).artifact
-    _ = curves.auc, curves.roc(), curves.pr(), curves.ece(), curves.reliability()
-    fc.QuantileBinning().fit(curves.table)
+    """Every metric with its interval, all curves with bands, and the reliability diagram."""
+    method = fc.FederatedMetrics(records=len(federation.records))
+    found = fc.run(method, fc.InProcess(federation), privacy, randomness=fc.Simulated(0)).artifact
+    _ = found.measures(), found.roc(), found.pr(), found.decision_curve(), found.reliability()
 
 
 def release(federation: fc.Federation, privacy: fc.privacy.Privacy) -> None:

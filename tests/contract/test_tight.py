@@ -13,7 +13,7 @@ from fedcalib.queries.class_tables import LabelCounts
 from fedcalib.queries.reliability import ScoreGaps
 from fedcalib.queries.scaling import ScalingGradient
 from fedcalib.queries.scores import PairedBuckets, PairedCells, ScoreLeaves
-from fedcalib.queries.wrapped import Calibrated
+from fedcalib.queries.wrapped import ByGroup, Calibrated
 from fedcalib.query import ClientQuery
 from tests.contract.subjects import kinds
 from tests.contract.test_queries import EACH, QUERIES, classes_of
@@ -64,6 +64,7 @@ ALONE = [  # what no method in the contract asks: it needs a column of its own, 
     PairedCells(3, column="rival"),
     ScoreGaps(15),
     ClassOutcomes(2),
+    ByGroup(ClassOutcomes(2), "rival", (0.7,)),
 ]
 
 

@@ -76,7 +76,8 @@ def simulated_interval(terms: Floats, covariance: Floats) -> tuple[float, float]
     """
     total, noise = float(np.abs(terms).sum()), normal_draws(covariance)
     variance = np.maximum(np.diag(covariance), 0.0)
-    shrunken = terms * np.maximum(1 - variance / (2 * np.maximum(terms**2, 1e-300)), 0.0)
+    square = 2 * terms**2
+    shrunken = terms * (1 - np.divide(variance, square, out=np.ones_like(square), where=square > variance))
 
     def end(shape: Floats, level: float) -> float:
         share = shape / max(float(np.abs(shape).sum()), 1e-300)

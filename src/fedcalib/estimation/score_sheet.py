@@ -36,6 +36,7 @@ _REACH: Final = 8.0  # standard deviations within which the end of an interval i
 _SCORE_HALVINGS: Final = 11
 _NEWTON_STEPS: Final = 4
 _PARTS: Final = 8  # of a cell, for quantiles
+_COARSE: Final = 128  # cells up to which one is looked at in parts
 
 
 @final
@@ -244,7 +245,7 @@ class ScoreSheet:
     @cached_property
     def parts(self) -> tuple[Floats, Floats]:
         """Log-odds inside each cell and the share of its records there, shape (places, cells) each: for quantiles."""
-        if self.tied or self.table.exact or len(self.odds) < 3:
+        if self.tied or self.table.exact or not 3 <= len(self.odds) <= _COARSE:
             return self.odds[None], np.ones((1, len(self.odds)))
         places = (np.arange(_PARTS)[:, None] + 0.5) / _PARTS
         inside = self.edges[:-1] + places * np.diff(self.edges)
