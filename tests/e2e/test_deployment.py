@@ -7,6 +7,7 @@ With FEDCALIB_E2E=full (that is `make e2e`) a node and the server are killed as 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,11 +69,9 @@ def test_a_node_stops_when_told_and_comes_back_at_once_after_a_crash(fleet: Flee
 def hostile_app(folder: Path, marker: Path) -> Path:
     """Our app, but for the part that runs at a site: it leaves a mark where it runs."""
     app = folder / "app"
-    app.mkdir()
-    ours = Path(__file__).parents[2] / "flower-app"
-    text = (ours / "pyproject.toml").read_text().replace('"fedcalib_app:client"', '"hostile:client"')
+    shutil.copytree(Path(__file__).parents[2] / "flower-app", app)
+    text = (app / "pyproject.toml").read_text().replace('"fedcalib_app:client"', '"hostile:client"')
     (app / "pyproject.toml").write_text(text)
-    (app / "fedcalib_app.py").write_text((ours / "fedcalib_app.py").read_text())
     (app / "hostile.py").write_text(HOSTILE.replace("MARKER", repr(str(marker))))
     return app
 

@@ -22,6 +22,7 @@ from fedcalib.cli import voice as exits
 from fedcalib.deploy import certificates
 from fedcalib.deploy import commands as deployment
 from fedcalib.deploy.job import Job
+from fedcalib.deploy.runs import all_runs
 from fedcalib.remote.protocol import PROTOCOL
 from fedcalib.remote.site import write_identity
 from fedcalib.secagg import SigningIdentity
@@ -147,13 +148,17 @@ def test_the_server_is_killed(fleet: Fleet) -> None:
 
 def test_a_run_is_stopped(fleet: Fleet) -> None:
     before, wanted = paid(fleet), replace(job("to stop"), timeout=120.0)
-    fleet.running["site-2"].send_signal(signal.SIGSTOP)  # so that the run waits for it
-    submitted = await_stage(fleet, "site-0", "hello", wanted)
+    fleet.running["site-2"].send_signal(signal.SIGTERM)  # so that the run waits for it
+    fleet.running.pop("site-2").wait(60)
+    submitted = fleet.hand_in(wanted)
+    wait("the run", lambda: any(run.state == "running" for run in all_runs(fleet.root / "server")))
     listed = json.loads(fleet.cli("jobs", "--state", fleet.root / "server", "--format", "json").stdout)["runs"]
     number = next(run["run"] for run in listed if run["job"] == "to stop")
-    assert fleet.cli("stop", number, "--keys", fleet.keys, "--port", fleet.link.port).returncode == exits.FINE
+    stopped = fleet.cli("stop", number, "--keys", fleet.keys, "--port", fleet.link.port)
     code, told = submitted.end()
-    fleet.running["site-2"].send_signal(signal.SIGCONT)
+    fleet.restart_site("site-2")
+    wait("the node", lambda: fleet.connected("site-2"))
+    assert stopped.returncode == exits.FINE, stopped.stderr
     assert code == exits.UNAVAILABLE, told
     assert "stopped" in told
     finish(fleet, wanted, before)
