@@ -10,7 +10,7 @@ from fedcalib import registry
 from fedcalib.methods.domain_shift import DomainGaps
 from fedcalib.queries.class_outcomes import ClassOutcomes
 from fedcalib.queries.class_tables import LabelCounts
-from fedcalib.queries.reliability import ScoreGaps
+from fedcalib.queries.reliability import PairedHits, ScoreGaps
 from fedcalib.queries.scaling import ScalingGradient
 from fedcalib.queries.scores import PairedBuckets, PairedCells, ScoreLeaves
 from fedcalib.queries.wrapped import ByGroup, Calibrated
@@ -38,12 +38,15 @@ def extremes(classes: int) -> list[fc.Records]:
 
 
 def crowds(classes: int) -> list[fc.Records]:
-    """Clients that go as far as clients can: many records, all alike, or none."""
+    """Clients that go as far as clients can: many records, all alike, or none, or with odds of e^2 and either label."""
     wrong = fc.Records.of_logits(np.tile(30.0 * np.eye(classes)[0], (400, 1)), np.full(400, classes - 1))
     right = fc.Records.of_logits(np.tile(3.0 * np.eye(classes)[0], (400, 1)), np.zeros(400, dtype=int))
     rng = np.random.default_rng(1)
     mixed = fc.Records.of_logits(rng.normal(0, 9, (400, classes)), rng.integers(classes, size=400))
-    return [wrong, right, mixed, fc.Records.empty(classes)]
+    odds = np.where(np.arange(1600)[:, None] % 2, 2.0001, 0.0) * np.eye(classes)[0]
+    odds += np.where(np.arange(1600)[:, None] % 2, 0.0, 2.0001) * np.eye(classes)[1]
+    edge = fc.Records.of_logits(odds, np.arange(1600) // 2 % 2)
+    return [wrong, right, mixed, edge, fc.Records.empty(classes)]
 
 
 def contributions(query: fc.query.Query, classes: int) -> np.ndarray:
@@ -63,6 +66,7 @@ ALONE = [  # what no method in the contract asks: it needs a column of its own, 
     PairedBuckets((0.3, 0.6), (0.5,), 3),
     PairedCells(3, column="rival"),
     ScoreGaps(15),
+    PairedHits(fc.artifacts.Identity()),
     ClassOutcomes(2),
     ByGroup(ClassOutcomes(2), "rival", (0.7,)),
 ]

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from math import inf
 from typing import Final, final
 
 import numpy as np
@@ -37,6 +38,8 @@ _WIDTH: Final = 0.1  # of a group in log-odds, at most
 _MAX_STEPS: Final = 50
 _MAX_MOVE: Final = 3.0  # of log-odds in one Newton step
 _TOLERANCE: Final = 1e-7
+_RESIDUAL_GROUPS: Final = 8
+_CHANGED_Z: Final = 5.0
 _RATES: Final = (0.02, 0.98)  # limits of the rates at which the weight of a noisy cell is first judged
 
 Limits = tuple[float, float]
@@ -158,6 +161,7 @@ class Likelihood(ABC):
 
     odds: Floats
     ends: Limits  # log-odds beyond which scores are not told apart
+    largest_ratio: float = inf  # logarithm of a ratio that is known without a shape, beyond which none is believed
 
     @abstractmethod
     def fit(self, shape: Shape) -> Fit:
@@ -180,7 +184,8 @@ class Likelihood(ABC):
         prior = np.concatenate([np.full(len(kind), 1 / len(kind)) for kind in kinds]) / len(kinds)
         evidence = np.array([fit.evidence for fit in fits]) + np.log(prior)
         weights = np.exp(evidence - evidence.max())
-        kept = unmoved_share(float(np.log(weights.sum()) + evidence.max()) - self.fit(Unchanged(0.0)).evidence)
+        ratio = float(np.log(weights.sum()) + evidence.max()) - self.fit(Unchanged(0.0)).evidence
+        kept = unmoved_share(min(ratio, self.largest_ratio))
         nodes = self._nodes(best)
         curves = np.stack([nodes, *(fit.curve(nodes) for fit in fits)])
         shares = np.append(kept, (1 - kept) * weights / weights.sum())
@@ -245,6 +250,7 @@ class Counts(Likelihood):
     noise: Floats  # (cells,): variance of each count
     ends: Limits = WIDE
     clear: float = LAPLACE_Z
+    largest_ratio: float = inf
 
     @classmethod
     def of(cls, odds: Floats, counts: Floats, noise: Floats, clear: float = LAPLACE_Z) -> Counts:
@@ -263,7 +269,8 @@ class Counts(Likelihood):
             return cls(odds[:1], np.zeros(1), np.zeros(1), noise[:1], ends, clear)
         kept = slice(start, last + 1)
         negative, positive = nonnegative_leaves(counts[:, kept])
-        return cls(odds[kept], negative, positive, noise[kept], ends, clear)
+        ratio = residual_ratio(odds[kept], counts[:, kept], noise[kept])
+        return cls(odds[kept], negative, positive, noise[kept], ends, clear, ratio)
 
     @property
     def records(self) -> Floats:
@@ -335,6 +342,24 @@ def _merged(odds: Floats, counts: Floats) -> Counts:
     parts = (*counts[:, filled], (odds * total)[filled])
     negative, positive, weighted = (np.add.reduceat(part, start) for part in parts)
     return Counts(weighted / (negative + positive), negative, positive, np.zeros(len(start)))
+
+
+def residual_ratio(odds: Floats, counts: Floats, noise: Floats) -> float:
+    """Logarithm of how many times as likely sums of residuals are under some change as under none.
+
+    Residuals are sums of raw counts, so noise leaves their mean where it was, and their variance is known. The sums are
+    over all cells, over all weighed by their log-odds, and over groups of neighbours; under a change each has a
+    standard deviation of `_CHANGED_Z` times that of chance and noise. The mean of the ratios obeys the rule.
+    """
+    rate = sigmoid(odds)
+    residual = (1 - rate) * counts[1] - rate * counts[0]
+    variance = np.maximum(counts.sum(axis=0), 0.0) * rate * (1 - rate) + noise * ((1 - rate) ** 2 + rate**2)
+    groups = np.arange(len(odds)) * _RESIDUAL_GROUPS // len(odds)
+    within = (groups == np.arange(_RESIDUAL_GROUPS)[:, None]).astype(float)
+    features = np.concatenate([[np.ones_like(odds), np.clip(odds, -4, 4)], within])
+    squares = (features @ residual) ** 2 / np.maximum(features**2 @ variance, 1e-300)
+    ratios = (squares * _CHANGED_Z**2 / (1 + _CHANGED_Z**2) - np.log1p(_CHANGED_Z**2)) / 2
+    return float(np.logaddexp.reduce(ratios) - np.log(len(ratios)))
 
 
 def _stands_out(total: Floats, noise: Floats, clear: float) -> int | None:

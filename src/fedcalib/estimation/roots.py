@@ -222,6 +222,7 @@ _ROOT_CANDIDATES: Final = 101  # over the whole range
 _WIDTHS: Final = np.geomspace(0.1, 1.0, 10)  # of the transition between the plateaus
 _UPPER_PLATEAUS: Final = np.array([0.4, 0.6, 0.8, 1.0])  # per client: some clients have scores near zero everywhere
 _LOWER_PLATEAUS: Final = np.array([0.8, 1.0])
+_FAINT_PLATEAUS: Final = np.array([0.1, 0.3, 0.8, 1.0])  # the lower ones of clients with few records
 _SHAPE_PARAMETERS: Final = 4  # root, width and two plateaus
 
 
@@ -240,6 +241,7 @@ class ClientScoreSums:
     clients: float
     chance: float = 0.0  # variance that which records there are adds to all sums alike
     beyond: float = 0.0  # how far before the first place a root may lie
+    faint: bool = False  # whether lower plateaus may be near zero, as those of clients with few records are
 
     @property
     def plausible(self) -> bool:
@@ -285,8 +287,9 @@ class ClientScoreSums:
         """Log-likelihoods up to a constant, shape (roots, shapes)."""
         distance = (self.places - roots[:, None])[:, None, :] / _WIDTHS[:, None]  # (roots, widths, places)
         above, below = np.maximum(distance, 0.0), np.minimum(distance, 0.0)
-        high = _plateaued(above, _UPPER_PLATEAUS)  # (roots, widths, plateaus, places)
-        low = _plateaued(below, _LOWER_PLATEAUS)
+        upper, lower = _UPPER_PLATEAUS, _FAINT_PLATEAUS if self.faint else _LOWER_PLATEAUS
+        high = _plateaued(above, upper)  # (roots, widths, plateaus, places)
+        low = _plateaued(below, lower)
         expected = self.clients * (high[:, :, :, None] + low[:, :, None, :])
         with np.errstate(over="ignore"):  # sums that overflow fit no shape: their likelihood is zero
             rest, noise = self.sums - expected, max(self.noise, 1e-300)

@@ -11,7 +11,7 @@ import numpy as np
 from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator, Identity, chained
 from fedcalib.artifacts.scaling import OddsCurve, Temperature
 from fedcalib.errors import InputError
-from fedcalib.estimation.odds_curves import LAPLACE_Z, NORMAL_Z, ClientSums, Counts, Likelihood
+from fedcalib.estimation.odds_curves import LAPLACE_Z, NORMAL_Z, ClientSums, Counts, Likelihood, residual_ratio
 from fedcalib.flows.tables import two_classes
 from fedcalib.method import Budget, Flow, Method
 from fedcalib.methods.temperature import BoundedTemperature
@@ -25,8 +25,10 @@ from fedcalib.records import Schema
 NOTHING_FOUND: Final = "nothing was changed: sampling and noise may explain all that the labels say against the scores"
 _EXACT_CELLS: Final = 1 << 13
 _EXACT_AXIS: Final = EvenLogOdds(27.6)  # scores are read between 1e-12 and 1 - 1e-12
-# cells and reach of noisy tables, by records x epsilon up to which they are best
-_NOISY: Final = ((150.0, 8, 6.0), (400.0, 16, 8.0), (1500.0, 32, 12.0), (20_000.0, 64, 12.0), (float("inf"), 128, 12.0))
+# cells and reach of noisy tables of few records, by records x epsilon up to which they are best
+_FEW: Final = ((150.0, 8, 6.0), (400.0, 16, 8.0), (float("inf"), 32, 12.0))
+_FEW_RECORDS: Final = 1000.0  # with more, labels would tell a wide cell's mean score from its middle
+_NOISY: Final = ((20_000.0, 64, 12.0), (float("inf"), 128, 12.0))  # the same of more records
 # cells and reach of local reports, by records x epsilon^2 up to which they are best
 _LOCAL: Final = ((30_000.0, 8, 4.0), (150_000.0, 16, 6.0), (float("inf"), 32, 8.0))
 _MANY_CLIENTS: Final = 400.0  # clients x epsilon from which on eight cells are better than four
@@ -104,7 +106,8 @@ class AveragedCurve(Method[Calibrator]):
         records = schema.clients * self.typical_records
         if self.alone == "record":
             return _cells(records * min(self.epsilon, 5.0) ** 2, _LOCAL)
-        return _cells(records * self.epsilon / sqrt(max(schema.clients if self.alone == "client" else 1, 1)), _NOISY)
+        choices = _FEW if records <= _FEW_RECORDS else _NOISY
+        return _cells(records * self.epsilon / sqrt(max(schema.clients if self.alone == "client" else 1, 1)), choices)
 
     def _of_clients(self, schema: Schema) -> Flow[Calibrator]:
         """A temperature for what is far off, then scores near 0 and 1, then what is left of the residuals."""
@@ -157,12 +160,14 @@ def ends_of(query: EndLabels, answer: Answer) -> Counts:
 
     A client counts as one record at most, so chance is overrated. Noise on claims is far below that on labels.
     """
-    labels = np.clip(np.nan_to_num(answer["labels"]), 0.0, _MAX_SUM)
+    raw = np.clip(np.nan_to_num(answer["labels"]), -_MAX_SUM, _MAX_SUM)
+    labels = np.maximum(raw, 0.0)
     claimed = np.clip(np.nan_to_num(answer["claims"]), 0.0, _MAX_SUM) / np.maximum(labels.sum(axis=0), 1e-9)
     rate = np.clip(claimed, _LEAST_CLAIM, query.largest_claim)
     odds = log_odds(rate) * [1.0, -1.0]
     noise = answer.variance("labels").mean(axis=0)
-    return Counts(odds, labels[0], labels[1], noise, (float(odds[0]), float(odds[1])), NORMAL_Z)
+    ratio = residual_ratio(odds, raw, noise)
+    return Counts(odds, labels[0], labels[1], noise, (float(odds[0]), float(odds[1])), NORMAL_Z, ratio)
 
 
 def scores_of(query: ScoreResiduals, answer: Answer, clients: int) -> ClientSums:

@@ -261,9 +261,8 @@ class BoundedTemperature(Method[Temperature]):
         query = TemperatureScores(tuple(np.exp(grid).tolist()), self.cut, self.quiet, self.weight, before)
         answer = yield query
         scores, noise = answer["score"], float(answer.variance("score")[0])
-        sums = roots.ClientScoreSums(
-            grid, scores, noise, self._heard(schema.clients), self._chance(schema), self._beyond
-        )
+        clients, chance = self._heard(schema.clients), self._chance(schema)
+        sums = roots.ClientScoreSums(grid, scores, noise, clients, chance, self._beyond, self.shrunken)
         # the parametric shape where the sums are compatible with it, a polynomial where they are not
         if sums.plausible:
             root = max(sums.posterior_root(-roots.PRIOR_LOG_TEMPERATURE, roots.PRIOR_DEVIATION), float(grid[0]))
