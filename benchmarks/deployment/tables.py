@@ -6,8 +6,6 @@ import csv
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
 from benchmarks.filled import fill, markdown
 
 HERE = Path(__file__).parent
@@ -43,21 +41,7 @@ def many_jobs() -> str:
     for some in (rows[1 : part + 1], rows[middle : middle + part], rows[-part:]):
         span = f"{some[0]['job'] + 1:.0f} to {some[-1]['job'] + 1:.0f}"
         lines.append([span, *(f"{median(row[name] for row in some):.4g}" for name in names)])
-    return f"{markdown(head, lines)}\n\n{_growth(rows[1:])}"
-
-
-def _growth(rows: list[dict[str, float]]) -> str:
-    """By how much processor seconds grew among jobs that took equally long, which takes other work out of account."""
-    seconds, jobs, cpu = (np.array([row[name] for row in rows]) for name in ("seconds", "job", "cpu"))
-    matrix = np.column_stack([np.ones(len(rows)), seconds, jobs])
-    slopes, *_ = np.linalg.lstsq(matrix, cpu, rcond=None)
-    spread = np.square(cpu - matrix @ slopes).sum() / (len(rows) - 3)
-    error = np.sqrt(spread * np.linalg.inv(matrix.T @ matrix)[2, 2])
-    unit = 100 * (jobs[-1] - jobs[0]) / cpu.mean()
-    return (
-        f"Among jobs that took equally long, processor seconds grew by {unit * slopes[2]:.1f}% from the first job to "
-        f"the last, give or take {1.96 * unit * error:.1f} (least squares on seconds and number of the job)."
-    )
+    return markdown(head, lines)
 
 
 if __name__ == "__main__":
