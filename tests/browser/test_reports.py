@@ -16,7 +16,10 @@ from docs.gallery.reports import NAMES
 
 from fedcalib.metrics.intervals import Measured
 from fedcalib.report.tables import interval, number
+from tests.browser.needs import missing
 
+if reason := missing():
+    pytest.skip(reason, allow_module_level=True)
 pytestmark = pytest.mark.browser
 WIDTHS = (360, 768, 1280)
 CALIBRATION, EVALUATION, CLASSES = NAMES[0], NAMES[1], NAMES[4]

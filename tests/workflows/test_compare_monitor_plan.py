@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import fedcalib as fc
 from fedcalib.cli.app import run
 from fedcalib.method import Plan
+from fedcalib.report.page import render
 from fedcalib.workflows.comparison import ByClient, MethodComparison, compare
 from fedcalib.workflows.monitoring import monitor
 from fedcalib.workflows.planning import plan
@@ -150,3 +152,15 @@ def test_a_plan_is_that_of_the_command(home: Path, capsys: pytest.CaptureFixture
         found.plot(home / "plan.png")
     with pytest.raises(fc.errors.InputError, match="target error"):
         plan("accuracy")
+
+
+def test_a_page_of_a_comparison_says_what_its_lines_are(home: Path) -> None:
+    methods = {"platt-scaling": fc.PlattScaling(), "fed-bin": fc.FedBin()}
+    done = compare("scores.csv", methods, repeats=2)
+    page = render(done.contents())
+    assert "one standard deviation over 2 splits" in page
+    assert not [one for one in done.pictures() if "95% interval" in one.table.columns]
+    assert [one.title for one in done.pictures()] == ["ECE", "Log loss", "Accuracy change, points"], "of two classes"
+    assert re.search(r"The lines? of .*(the order may be chance|lie apart from that of)", page)
+    single = compare("scores.csv", methods, repeats=1)
+    assert "none: one split" in render(single.contents())

@@ -224,8 +224,10 @@ class ComparisonResult(WorkflowResult):
         others = {"the classifier as it is": self.base} | {row.method: row for row in known[1:2]}
         close = [name for name, row in others.items() if self._ends(row)[0] <= self._ends(known[0])[1]]
         if not close:
-            return ("The lines of the others lie apart from its line.",)
-        return (f"Its line overlaps that of {' and that of '.join(close)}: the order may be chance.",)
+            return (f"The lines of the others lie apart from that of {known[0].method}.",)
+        return (
+            f"The line of {known[0].method} overlaps that of {' and that of '.join(close)}: the order may be chance.",
+        )
 
     def _ends(self, row: MethodRow) -> tuple[float, float]:
         found = row.values[CWECE.name]
