@@ -5,10 +5,12 @@ from __future__ import annotations
 from statistics import median
 
 from benchmarks.filled import markdown
-from benchmarks.reproduction.findings import Rows, column, interval, mean, names
+from benchmarks.reproduction.findings import Rows, column, interval, mean, names, pick
 from benchmarks.reproduction.multiclass_claims import FEDERATED, POINT, by_network, lost, published
 
 OPEN, PRIVATE = "table 2", "table 3"
+CELLS = "maddock/cells.csv"
+SHORT = ("FedBBQ, all weight", "FedTemp", "FedOPVector", "FedCal", "Auto")
 METHODS = ("FedBin", *FEDERATED[:3], "FedBBQ, all weight, N' = 2B", *FEDERATED[3:], "Auto")
 
 
@@ -79,5 +81,25 @@ def averaged() -> str:
     return f"cwECE over the base model's, over networks: {', '.join(parts)}."
 
 
-PAGE = {"both tables": both_tables, "margins": margins, "averages": averaged}
+def cells() -> str:
+    """Other data, more clients, natural clients: cwECE over the base model's, and the worst network's lost points."""
+    lines = []
+    for where, own in by_cell(pick(CELLS, figure=(OPEN, PRIVATE))).items():
+        parts = {figure: [row for row in own if row["figure"] == figure] for figure in (OPEN, PRIVATE)}
+        shown = [cell(rows, series) for rows in parts.values() for series in SHORT]
+        lines.append([where, str(len(names(own, "network"))), str(len(names(own, "run"))), *shown])
+    words = {OPEN: "exact", PRIVATE: "epsilon 1"}
+    shown = [f"{series}, {words[figure]}" for figure in (OPEN, PRIVATE) for series in SHORT]
+    return markdown(["cell", "networks", "runs", *shown], lines)
+
+
+def by_cell(rows: Rows) -> dict[str, Rows]:
+    found: dict[str, Rows] = {}
+    for row in rows:
+        where = f"{row['dataset']}, {row['clients']} clients of {row['records']}"
+        found.setdefault(where, []).append(row)
+    return found
+
+
+PAGE = {"both tables": both_tables, "margins": margins, "cells": cells, "averages": averaged}
 ANNEX = {"weighted": weighted}

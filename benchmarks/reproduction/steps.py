@@ -68,6 +68,7 @@ SOURCES: dict[str, tuple[Step, ...]] = {
             ),
         ),
         Step("maddock.roles", ("maddock/roles.csv", "base_models/shakespeare.csv"), ("--data", "{shakespeare}")),
+        Step("maddock.cells", ("maddock/cells.csv",), ("--fashion", "{fashion}")),
         Step("maddock.clients", ("maddock/clients.csv",)),
     ),
     "001": (
