@@ -276,9 +276,9 @@ class SmoothCurve:
 
 
 def _fine(sheet: ScoreSheet) -> bool:
-    """Whether counts are so large beside their noise that a curve with four knots costs little."""
+    """Whether counts of the rarer label are so large beside their noise that a curve with four knots costs little."""
     noise = float(sheet.table.noise[-1].mean())
-    return sheet.table.exact or sheet.records / sheet.counts.size > _CLEAR * noise
+    return sheet.table.exact or float(sheet.table.totals.min()) / len(sheet.odds) > _CLEAR * noise
 
 
 def _weighted_quantile(values: Floats, weight: Floats, fraction: float) -> float:
