@@ -157,9 +157,8 @@ def test_exact_sums_move_as_far_as_they_save_log_loss() -> None:
 def test_what_a_calibrator_saves_is_summed_as_its_rows_are() -> None:
     data, query = federation(5, records=3000), PairedGains(Temperature(1.7))
     scale = np.full(query.size, 2.0**24)
-    np.testing.assert_array_equal(
-        query.rounded(data, fc.Simulated(0), scale), query.total(data, fc.Simulated(0), scale)
-    )
+    sums = [total(data, fc.Simulated(0), scale) for total in (query.rounded, query.total)]
+    np.testing.assert_array_equal(*sums)
     saved = query.total(data, fc.Simulated(0))[-1] * MOST_LOSS
     before, after = (metrics.nll(probs, data.records.labels) for probs in _pair(query.calibrator, data.records))
     assert saved == pytest.approx(3000 * (before - after))
