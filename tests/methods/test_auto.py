@@ -164,6 +164,14 @@ def test_what_a_calibrator_saves_is_summed_as_its_rows_are() -> None:
     assert saved == pytest.approx(3000 * (before - after))
 
 
+def test_a_calibrator_that_turns_a_certain_record_round_saves_the_most() -> None:
+    sure = fc.Records.of_logits([[0.0, 40.0], [0.0, -40.0]], [0, 0])
+    turned = PairedGains(VectorScaling((1.0, 1.0), (80.0, 0.0))).rows(sure)
+    np.testing.assert_allclose(turned.values[:, 1], [1.0, 0.0], atol=1e-9)
+    wrong = PairedGains(VectorScaling((1.0, 1.0), (0.0, 80.0))).rows(sure)
+    np.testing.assert_allclose(wrong.values[:, 1], [0.0, -1.0], atol=1e-9)
+
+
 def _pair(calibrator: fc.Calibrator, records: fc.Records) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(records.probs), calibrator.of(records)
 
