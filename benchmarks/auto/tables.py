@@ -44,6 +44,8 @@ def by_split(name: str) -> dict[str, Errors]:
 def ratio(mine: Floats, best: Floats) -> str:
     """Of two means over the same splits, with the half width of its 95% interval."""
     middle = mine.mean() / best.mean()
+    if len(mine) < 2:
+        return f"{middle:.3f}"
     error = np.std(mine - middle * best, ddof=1) / len(mine) ** 0.5 / best.mean()
     return f"{middle:.3f} ± {1.96 * error:.3f}"
 
@@ -139,6 +141,11 @@ def shifts() -> str:
     return table(["shift", "before", "AccT", "ratio", "without the rule"], rows)
 
 
+def deployment() -> str:
+    rows = [[row["classes"], row["privacy"], *list(row.values())[2:]] for row in read("deployment.csv")]
+    return table(["classes", "privacy", "seconds per job", "processor seconds per site", "load"], rows)
+
+
 def messages() -> str:
     """Queries and bytes per client of what Auto sends, by public facts alone."""
     rows = []
@@ -191,6 +198,7 @@ def write() -> None:
         "monotone": monotony(),
         "shift": shifts(),
         "speed": speed(),
+        "deployment": deployment(),
         "messages": messages(),
     }
     for name, content in filled.items():

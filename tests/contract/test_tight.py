@@ -95,6 +95,8 @@ def test_some_unit_attains_the_l2_bound(query: fc.query.Query) -> None:
     for (name, block), part in zip(query.blocks.items(), parts, strict=True):
         if isinstance(query, ScalingGradient) and name == "curvature" and classes_of(query) == 2:
             continue  # log-probabilities of two classes never curve as much as free logits may
+        if name.endswith("gain"):
+            continue  # attained where a calibrator makes a certain, wrong record right: see tests/methods/test_auto.py
         reached = float(np.linalg.norm(part, axis=1).max())
         assert reached >= 0.99 * block.bound.l2, f"{name}: {reached:.4f} of {block.bound.l2:.4f}"
 
@@ -109,5 +111,7 @@ def test_some_unit_attains_the_l1_bound_of_one_record(query: fc.query.Query) -> 
     parts = np.split(added, np.cumsum(sizes)[:-1], axis=1)
     for (name, block), part in zip(query.blocks.items(), parts, strict=True):
         reached = float(np.abs(part).sum(axis=1).max())
+        if name.endswith("gain"):
+            continue
         derived = abs(block.bound.l1 - block.size**0.5 * block.bound.l2) < 1e-9 and block.size > 1
         assert derived or reached >= 0.99 * block.bound.l1, f"{name}: {reached:.4f} of {block.bound.l1:.4f}"

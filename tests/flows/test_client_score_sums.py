@@ -46,6 +46,13 @@ def test_the_ratio_against_a_true_root_rarely_reaches_a_hundred() -> None:
     assert clear.log_ratio(0.0, -0.4, 0.5) > np.log(100)
 
 
+def test_small_clients_of_a_calibrated_classifier_do_not_call_for_a_temperature() -> None:
+    """A hundred clients of three records: their sums stay near zero at every temperature."""
+    sums = 100 * np.array([-0.143, -0.147, -0.138, -0.118, -0.077, -0.01, 0.063, 0.143])
+    bold, careful = (ClientScoreSums(PLACES, sums, 100.0, 100, 50.0, 1.4, faint) for faint in (False, True))
+    assert careful.log_ratio(0.0, -0.4, 0.5) < 0.5 * np.log(100) < bold.log_ratio(0.0, -0.4, 0.5)
+
+
 def test_a_root_before_the_first_place_is_found_there() -> None:
     sums = ClientScoreSums(PLACES, np.full(8, 95.0), 100.0, 100, 0.0, 1.4)
     assert sums.plausible

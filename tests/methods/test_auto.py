@@ -18,6 +18,7 @@ from fedcalib.errors import InputError
 from fedcalib.families import SoftmaxDerivatives
 from fedcalib.families.affine import VectorFamily
 from fedcalib.methods.compare_models import ReviewWindow
+from fedcalib.queries.reliability import MOST_LOSS, PairedGains
 from fedcalib.queries.scaling import ScalingGradient
 from fedcalib.queries.temperature import TemperatureScores
 from fedcalib.queries.wrapped import Calibrated, Clipped
@@ -151,6 +152,28 @@ def test_exact_sums_move_as_far_as_they_save_log_loss() -> None:
     assert kept[0] == 1.0
     assert 0 < kept[1] < 1
     assert kept[2] == 0.0
+
+
+def test_what_a_calibrator_saves_is_summed_as_its_rows_are() -> None:
+    data, query = federation(5, records=3000), PairedGains(Temperature(1.7))
+    scale = np.full(query.size, 2.0**24)
+    sums = [total(data, fc.Simulated(0), scale) for total in (query.rounded, query.total)]
+    np.testing.assert_array_equal(*sums)
+    saved = query.total(data, fc.Simulated(0))[-1] * MOST_LOSS
+    before, after = (metrics.nll(probs, data.records.labels) for probs in _pair(query.calibrator, data.records))
+    assert saved == pytest.approx(3000 * (before - after))
+
+
+def test_a_calibrator_that_turns_a_certain_record_round_saves_the_most() -> None:
+    sure = fc.Records.of_logits([[0.0, 40.0], [0.0, -40.0]], [0, 0])
+    turned = PairedGains(VectorScaling((1.0, 1.0), (80.0, 0.0))).rows(sure)
+    np.testing.assert_allclose(turned.values[:, 1], [1.0, 0.0], atol=1e-9)
+    wrong = PairedGains(VectorScaling((1.0, 1.0), (0.0, 80.0))).rows(sure)
+    np.testing.assert_allclose(wrong.values[:, 1], [0.0, -1.0], atol=1e-9)
+
+
+def _pair(calibrator: fc.Calibrator, records: fc.Records) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(records.probs), calibrator.of(records)
 
 
 def test_exact_sums_write_no_hessian_of_a_record_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from fedcalib import metrics, wire
 from fedcalib.artifacts.scaling import OddsCurve
 from fedcalib.errors import InputError
 from fedcalib.estimation.evidence import FALSE_MOVES
-from fedcalib.estimation.odds_curves import Counts, Line, Unchanged
+from fedcalib.estimation.odds_curves import Counts, Line, Unchanged, residual_ratio
 from fedcalib.methods.averaged_curve import AveragedCurve
 from fedcalib.numeric import log_odds, sigmoid
 from fedcalib.queries.score_residuals import EndLabels, ScoreResiduals
@@ -78,6 +78,19 @@ def test_the_evidence_against_a_calibrated_classifier_has_a_mean_of_one_at_most(
         ratios.append(np.exp(counts.fit(Line(0.3)).evidence - counts.fit(Unchanged(0.0)).evidence))
     assert np.mean(ratios) < 1 + 5 * np.std(ratios) / np.sqrt(len(ratios))
     assert np.mean(np.array(ratios) > 1 / FALSE_MOVES) <= FALSE_MOVES
+
+
+def test_residuals_of_noisy_counts_rarely_speak_against_a_calibrated_classifier() -> None:
+    odds = np.linspace(-11.8, 11.8, 64)
+    rng = np.random.default_rng(0)
+    mass = 5000 * np.exp(-((odds + 1) ** 2) / 8) / np.exp(-((odds + 1) ** 2) / 8).sum()
+    found = {}
+    for shift in (0.0, 1.0):
+        rates = np.stack([1 - sigmoid(odds - shift), sigmoid(odds - shift)])
+        counts = [rng.poisson(mass * rates) + rng.laplace(0, 10.0, (2, 64)) for _ in range(400)]
+        found[shift] = np.array([residual_ratio(odds, one, np.full(64, 200.0)) for one in counts])
+    assert np.mean(found[0.0] > np.log(100)) <= FALSE_MOVES
+    assert np.mean(found[1.0] > np.log(100)) > 0.99
 
 
 def test_exact_sums_are_as_good_as_the_best_central_shape() -> None:

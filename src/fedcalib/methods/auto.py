@@ -176,7 +176,7 @@ class Auto(Method[Calibrator]):
 
     def _temperature(self, weight: float) -> Method[Calibrator]:
         if self._unit == "client":
-            return BoundedTemperature(weight=weight, shrunken=True, typical_records=self._typical)
+            return BoundedTemperature(weight=weight, shrunken=True)
         return MonotoneTemperature(weight=weight)
 
     def _by_class(self, classes: int, weight: float) -> Method[Calibrator]:

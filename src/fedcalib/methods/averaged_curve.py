@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Final, final
 
 import numpy as np
@@ -96,7 +96,7 @@ class AveragedCurve(Method[Calibrator]):
             return (yield from self._of_clients(schema))
         query = self.table(schema)
         clear = NORMAL_Z if self.alone == "record" else LAPLACE_Z
-        counts = counts_of(query, (yield query), clear)
+        counts = counts_of(query, (yield query), clear, limited=self.alone == "client")
         return _curve(counts) if self.epsilon is None else _bounded(_curve(counts), counts.far)
 
     def table(self, schema: Schema) -> ScoreCells:
@@ -145,9 +145,11 @@ def _cells(signal: float, choices: tuple[tuple[float, int, float], ...]) -> Scor
     return next(ScoreCells(cells, EvenLogOdds(reach)) for most, cells, reach in choices if signal <= most)
 
 
-def counts_of(query: ScoreCells, answer: Answer, clear: float) -> Counts:
-    """What counts by log-odds say about curves."""
-    return Counts.of(query.axis.odds(query.cells), answer["cells"], answer.variance("cells").mean(axis=0), clear)
+def counts_of(query: ScoreCells, answer: Answer, clear: float, limited: bool) -> Counts:
+    """What counts by log-odds say about curves; limited by residuals where noise of every client adds up."""
+    odds, noise = query.axis.odds(query.cells), answer.variance("cells").mean(axis=0)
+    counts = Counts.of(odds, answer["cells"], noise, clear)
+    return counts if limited else replace(counts, largest_ratio=inf)
 
 
 def _warmed(found: Temperature) -> Calibrator:

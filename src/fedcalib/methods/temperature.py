@@ -226,7 +226,8 @@ class BoundedTemperature(Method[Temperature]):
     shrunken
         Moreover, move only as far as the evidence allows, as `MonotoneTemperature` does.
     typical_records
-        A public guess at a client's number of records, by which evidence that chance may explain is judged.
+        A public guess at a client's number of records. With one, `shrunken` weighs all sums by how much of them chance
+        may explain, which finds more in small clients of two classes; None weighs the sum at T = 1 alone.
 
     Examples
     --------
@@ -246,7 +247,7 @@ class BoundedTemperature(Method[Temperature]):
     doubt: float = 3.0
     weight: float = 1.0
     shrunken: bool = field(default=False, metadata=ADDED)
-    typical_records: float = field(default=_TYPICAL_RECORDS, metadata=ADDED)
+    typical_records: float | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.points < 4 or not 0 < self.lowest < 1 < self.highest or not self.doubt >= 0:
@@ -262,7 +263,7 @@ class BoundedTemperature(Method[Temperature]):
         answer = yield query
         scores, noise = answer["score"], float(answer.variance("score")[0])
         clients, chance = self._heard(schema.clients), self._chance(schema)
-        sums = roots.ClientScoreSums(grid, scores, noise, clients, chance, self._beyond, self.shrunken)
+        sums = roots.ClientScoreSums(grid, scores, noise, clients, chance, self._beyond, self._weighed)
         # the parametric shape where the sums are compatible with it, a polynomial where they are not
         if sums.plausible:
             root = max(sums.posterior_root(-roots.PRIOR_LOG_TEMPERATURE, roots.PRIOR_DEVIATION), float(grid[0]))
@@ -270,17 +271,21 @@ class BoundedTemperature(Method[Temperature]):
             root = roots.noisy_root(grid, scores, noise, 0.0)
         z = self.doubt * (_SHARPENING_FACTOR if root > 0 else 1.0)
         clear = sums.root_differs_from(0.0, z) if sums.plausible else roots.significant_at_one(grid, scores, noise, z)
-        share = self._share(sums, root) if self.shrunken and noise > 0 else 1.0
+        share = self._share(sums, root, schema.clients) if self.shrunken and noise > 0 else 1.0
         return Temperature(exp(-share * root)) if clear and share > 0 else Temperature(1.0, NOT_SIGNIFICANT)
 
     def _heard(self, clients: int) -> float:
         """How many clients of some records would have sums as large as so many typical ones."""
-        return clients * min(1.0, self.typical_records / _ENOUGH_RECORDS) if self.shrunken else clients
+        return clients * min(1.0, (self.typical_records or inf) / _ENOUGH_RECORDS) if self._weighed else clients
+
+    @property
+    def _weighed(self) -> bool:
+        return self.shrunken and self.typical_records is not None
 
     @property
     def _beyond(self) -> float:
         """How far the root may lie beyond the highest temperature, which is then the answer."""
-        return log(self.highest) if self.shrunken else 0.0
+        return log(self.highest) if self._weighed else 0.0
 
     def _chance(self, schema: Schema) -> float:
         """The variance of a calibrated classifier's sum by chance; the rule against harm needs it.
@@ -288,15 +293,15 @@ class BoundedTemperature(Method[Temperature]):
         With information I, a client's score has variance I / (I + quiet), which is concave in I: its mean over clients
         is at most its value at the mean number of records.
         """
-        if not self.shrunken:
+        if not self.shrunken or self.typical_records is None:
             return 0.0
         information = _SIZE_MARGIN * self.typical_records * min(max_variance(schema.classes), self.cut**2)
         return schema.clients * information / (information + self.quiet)
 
-    def _share(self, sums: roots.ClientScoreSums, root: float) -> float:
-        """How much of the move the evidence allows."""
-        if sums.plausible:
+    def _share(self, sums: roots.ClientScoreSums, root: float, clients: int) -> float:
+        """How much of the move the evidence allows; by chance a client's score varies by one at most."""
+        if self._weighed and sums.plausible:
             ratio = sums.log_ratio(0.0, -roots.PRIOR_LOG_TEMPERATURE, roots.PRIOR_DEVIATION)
             return 1 - unmoved_share(ratio)
         value, error = roots.at_one(sums.places, sums.sums, sums.noise)
-        return roots.moved_share(value, sqrt(error**2 + sums.chance), root)
+        return roots.moved_share(value, sqrt(error**2 + (sums.chance if self._weighed else clients)), root)
