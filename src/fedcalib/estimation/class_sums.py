@@ -104,7 +104,9 @@ class ClassGaps:
 
     @property
     def covariance(self) -> Floats:
-        return np.diag(self.noise) + self.sampling
+        found = self.sampling.copy()
+        np.einsum("ii->i", found)[:] += self.noise  # in place: with many classes the matrix is large
+        return found
 
     @property
     def value(self) -> float:

@@ -33,7 +33,7 @@ _SIGNED_SUM_Z: Final = 2.6  # of the signed sum; larger than 1.96, because it is
 _MAX_RATIO: Final = 40.0  # beyond this ratio the sign is certain to floating-point precision
 _SYMMETRIC_RATIO: Final = 8.0  # beyond this ratio the absolute value is as symmetric as the term itself
 
-_SIGN_NEIGHBOURS: Final = 2  # terms on either side that determine a sign
+_NEIGHBOURS: Final = np.array([-2, -1, 1, 2])  # terms on either side that determine a sign
 _HALVINGS: Final = 26
 _DRAWS: Final = 200
 _TAIL: Final = 0.025
@@ -250,15 +250,16 @@ def _signed_bound(terms: Floats, distribution: _FoldedNormal) -> float:
     """Lower bound of the sum from signed terms; a sign comes from the neighbours, as far as they are certain."""
     from scipy.special import erf
 
-    position = np.arange(len(terms))
-    distance = np.abs(position[:, None] - position)
-    near = (distance > 0) & (distance <= _SIGN_NEIGHBOURS)
+    near = np.arange(len(terms))[:, None] + _NEIGHBOURS  # (k, 4)
+    inside = (near >= 0) & (near < len(terms))
+    near = np.where(inside, near, 0)
     known = distribution.deviation > 0
     # only ratios matter: squares of the inverses themselves could overflow
     smallest = distribution.divisor[known].min(initial=np.inf)
-    weights = near * np.where(known, (smallest / distribution.divisor) ** 2, 0.0)
-    deviation = np.sqrt(np.maximum(((weights @ distribution.covariance) * weights).sum(axis=1), 1e-300))
-    signs = erf(weights @ terms / deviation / _SQRT_2)
+    weights = inside * np.where(known, (smallest / distribution.divisor) ** 2, 0.0)[near]
+    pairs = distribution.covariance[near[:, :, None], near[:, None, :]]
+    deviation = np.sqrt(np.maximum(np.einsum("ka,kab,kb->k", weights, pairs, weights), 1e-300))
+    signs = erf((weights * terms[near]).sum(axis=1) / deviation / _SQRT_2)
     signs = np.where(np.abs(terms) > _SIGN_Z * distribution.deviation, np.sign(terms), signs)
     variance = max(float(signs @ distribution.covariance @ signs), 0.0)
     return float(signs @ terms - _SIGNED_SUM_Z * variance**0.5)
