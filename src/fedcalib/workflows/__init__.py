@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fedcalib.workflows.comparison_result import ComparisonResult
     from fedcalib.workflows.evaluation import evaluate
     from fedcalib.workflows.evaluation_result import EvaluationResult
-    from fedcalib.workflows.monitoring import MonitorResult, monitor
+    from fedcalib.workflows.monitoring import monitor
+    from fedcalib.workflows.monitoring_result import MonitorResult
     from fedcalib.workflows.planning import StudyPlan, plan
     from fedcalib.workflows.result import WorkflowResult
     from fedcalib.workflows.training import TrainingResult, train
@@ -33,7 +34,8 @@ __getattr__ = lazily(
         "comparison_result": ("ComparisonResult",),
         "evaluation": ("evaluate",),
         "evaluation_result": ("EvaluationResult",),
-        "monitoring": ("MonitorResult", "monitor"),
+        "monitoring": ("monitor",),
+        "monitoring_result": ("MonitorResult",),
         "planning": ("StudyPlan", "plan"),
         "result": ("WorkflowResult",),
         "training": ("TrainingResult", "train"),
