@@ -357,7 +357,7 @@ def residual_ratio(odds: Floats, counts: Floats, noise: Floats) -> float:
     groups = np.arange(len(odds)) * _RESIDUAL_GROUPS // len(odds)
     within = (groups == np.arange(_RESIDUAL_GROUPS)[:, None]).astype(float)
     features = np.concatenate([[np.ones_like(odds), np.clip(odds, -4, 4)], within])
-    squares = (features @ residual) ** 2 / np.maximum(features**2 @ variance, 1e-300)
+    squares = np.minimum((features @ residual) ** 2 / np.maximum(features**2 @ variance, 1e-9), 1e9)
     ratios = (squares * _CHANGED_Z**2 / (1 + _CHANGED_Z**2) - np.log1p(_CHANGED_Z**2)) / 2
     return float(np.logaddexp.reduce(ratios) - np.log(len(ratios)))
 
