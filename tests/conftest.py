@@ -10,11 +10,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: small products on
 import pytest
 from hypothesis import settings
 
-from tests.examples import SEARCH, examples
-
 # a busy machine is not a failure, and what one machine passes another passes; searches look elsewhere each time
-SEARCHING = SEARCH or "FEDCALIB_FUZZ" in os.environ
-settings.register_profile("fedcalib", deadline=None, derandomize=not SEARCHING, max_examples=examples(100))
+SEARCHING = not {"FEDCALIB_PROPERTIES", "FEDCALIB_FUZZ"}.isdisjoint(os.environ)
+EXAMPLES = 1000 if "FEDCALIB_PROPERTIES" in os.environ else 50  # as tests.examples, which is not on the path yet
+settings.register_profile("fedcalib", deadline=None, derandomize=not SEARCHING, max_examples=EXAMPLES)
 settings.load_profile("fedcalib")
 
 
