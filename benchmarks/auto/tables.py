@@ -1,4 +1,4 @@
-"""README.md from the CSV files."""
+"""README.md and annex.md from the CSV files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import fedcalib as fc
 from benchmarks.auto.data import HUNDRED, NETWORKS, SETS
 from benchmarks.auto.shift import MILD
+from benchmarks.filled import fill
 from fedcalib.types import Floats
 
 HERE = Path(__file__).parent
@@ -185,27 +186,24 @@ def splits(name: str) -> int:
 
 
 def write() -> None:
-    """Fill in what README.md has between its marks."""
-    path = HERE / "README.md"
-    text = path.read_text()
-    filled = {
+    """Fill in what README.md and annex.md have between their marks."""
+    page = {
         "ten": classes("ten_classes.csv", NETWORKS),
         "ten splits": f"Mean of {splits('ten_classes.csv')} splits.",
-        "hundred": classes("hundred_classes.csv", HUNDRED),
         "two": two_classes(),
         "two splits": f"Mean of {runs('two_classes.csv')} splits.",
         "harm": harm(),
+    }
+    annex = {
+        "hundred": classes("hundred_classes.csv", HUNDRED),
         "monotone": monotony(),
         "shift": shifts(),
         "speed": speed(),
         "deployment": deployment(),
         "messages": messages(),
     }
-    for name, content in filled.items():
-        start, end = f"<!-- {name} -->", "<!-- end -->"
-        before, _, rest = text.partition(start)
-        text = f"{before}{start}\n\n{content}\n\n{end}{rest.partition(end)[2]}"
-    path.write_text(text)
+    fill(HERE / "README.md", page)
+    fill(HERE / "annex.md", annex)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from fedcalib.artifacts.class_performance import ClassPerformance
 from fedcalib.estimation.score_rates import Bins
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import BINS
+from fedcalib.metrics.table import PRECISION, RECALL
 from fedcalib.report.canvas import Picture
 from fedcalib.report.curve_plots import reliability_panels
 from fedcalib.report.grid_plots import confusion as confusion_plot
@@ -40,7 +41,7 @@ def class_section(found: Measurement | None, names: Sequence[str] = (), title: s
     rows = class_rows(found, names)
     if not rows:
         return ()
-    shown = [name for name in documents.class_figures(rows) if name in ("precision", "recall")]
+    shown = [name for name in documents.class_figures(rows) if name in (PRECISION.name, RECALL.name)]
     forests = tuple(
         forest({_name(row): _named(row.get(name)) for row in rows}, name, title=f"{name.capitalize()} by class")
         for name in shown
@@ -58,7 +59,7 @@ def class_rows(found: Measurement | None, names: Sequence[str] = ()) -> list[dic
 
 def best_and_worst(found: Measurement, names: Sequence[str] = ()) -> tuple[str, ...]:
     """Which class is found best and which worst."""
-    return by_class({_name(row): _named(row.get("recall")) for row in class_rows(found, names)})
+    return by_class({_name(row): _named(row.get(RECALL.name)) for row in class_rows(found, names)})
 
 
 def confusion(found: Measurement) -> list[list[float | None]] | None:
