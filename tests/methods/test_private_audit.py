@@ -82,7 +82,7 @@ def test_whole_runs_with_too_little_noise_are_noticed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["FedBBQ, 12 rounds, 10% drawn", "FedBBQ, three disjoint cohorts"])
 def test_whole_runs_of_drawn_clients_with_too_little_noise_are_noticed(name: str) -> None:
-    assert not careless_runs(name, 250).passes
+    assert not careless_runs(name, 150).passes
 
 
 def careless_runs(name: str, runs: int) -> fc.audit.Audit:

@@ -5,7 +5,7 @@ and one without any. Under a privacy model with an epsilon their replies have th
 length, so all that a server can learn is in the noisy numbers; and their noise is as wide as it was priced. Whatever is
 sent, replies are typed, work and memory are bounded and the year's limit holds.
 
-`make test` sends 1,000 requests, `make fuzz` 100,000 (FEDCALIB_FUZZ says how many, and measures seconds as well).
+`make test` sends 500 requests, `make fuzz` 100,000 (FEDCALIB_FUZZ says how many, and measures seconds as well).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tests.remote.places import unchecked
 from tests.remote.test_fuzz import mutated
 
 SOAK = "FEDCALIB_FUZZ" in os.environ
-COUNT = min(int(os.environ.get("FEDCALIB_FUZZ", "1000")), 100_000)
+COUNT = min(int(os.environ.get("FEDCALIB_FUZZ", "500")), 100_000)
 EPOCH = 2000  # requests before everybody starts anew, so that the budget does not stay exhausted
 POLICY = Policy(epsilon_a_query=0.5, epsilon_a_run=0.5, epsilon_a_year=20.0)
 GIBIBYTE = 1 << 30
