@@ -11,16 +11,16 @@ from fedcalib.metrics.intervals import Measured
 from fedcalib.report.canvas import Picture
 from fedcalib.report.page import Page
 from fedcalib.report.row_plots import timeline
-from fedcalib.report.values import ConfusionTable, Contender, Diagram, MetricRow, PlotLine, SiteRow, TimePoint
+from fedcalib.report.values import ConfusionGrid, Contender, Diagram, MetricRow, PlotLine, SiteRow, TimePoint
 
 NASTY = '<script>alert(\'1\')</script>" onload="x" & $x_1$ 医院\n'
 
 
-def confusion(classes: int, *, withheld: bool = False, name: str = "class") -> ConfusionTable:
+def confusion(classes: int, *, withheld: bool = False, name: str = "class") -> ConfusionGrid:
     counts = np.arange(classes**2, dtype=np.float64).reshape(classes, classes) * 100
     if withheld:
         counts[0, 1] = counts[1, 0] = counts[0, 0] = counts[1, 1] = np.nan
-    return ConfusionTable(tuple(f"{name} {label}" for label in range(classes)), counts, min_count=11)
+    return ConfusionGrid(tuple(f"{name} {label}" for label in range(classes)), counts, min_count=11)
 
 
 def diagram(label: str = "before", shift: float = 0.1, **changes: Any) -> Diagram:

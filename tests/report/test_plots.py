@@ -22,7 +22,7 @@ from fedcalib.errors import InputError
 from fedcalib.metrics.intervals import Measured
 from fedcalib.report import curve_plots, grid_plots, row_plots
 from fedcalib.report.canvas import WIDTH, Figures, Picture, colour, even_ticks
-from fedcalib.report.values import ConfusionTable, Contender, PlotLine, SiteRow, TimePoint
+from fedcalib.report.values import ConfusionGrid, Contender, PlotLine, SiteRow, TimePoint
 from tests.report.examples import NASTY, confusion, contenders, curve, diagram, sites, windows
 
 BETTER: Any = {"ECE": "lower", "AUC": "higher"}
@@ -175,7 +175,7 @@ def test_a_withheld_cell_of_confusion_shows_no_share_of_its_row() -> None:
     assert drawn.table.rows[0] == ("class 0", "withheld", "withheld", "200", "300")
     assert "cells of 1 to 10 records" in drawn.reading
     with pytest.raises(InputError, match="2 x 2 counts"):
-        ConfusionTable(("a", "b"), np.zeros((3, 3)))
+        ConfusionGrid(("a", "b"), np.zeros((3, 3)))
 
 
 def test_a_withheld_site_leaks_nothing() -> None:

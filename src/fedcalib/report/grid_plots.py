@@ -9,7 +9,7 @@ import numpy as np
 from fedcalib.report import canvas
 from fedcalib.report.canvas import NAMES, RIGHT, WIDTH, Picture, PictureTable, Tip, Words
 from fedcalib.report.tables import compact, number, short
-from fedcalib.report.values import ConfusionTable
+from fedcalib.report.values import ConfusionGrid
 from fedcalib.types import Bools
 
 WITHHELD: Final = "withheld"
@@ -20,7 +20,7 @@ _HIGHEST: Final = 38.0  # of a row
 _LETTERS: Final = 11  # of a name below the grid
 
 
-def confusion(found: ConfusionTable, title: str = "Confusion table") -> Picture:
+def confusion(found: ConfusionGrid, title: str = "Confusion table") -> Picture:
     """Records by actual class (rows) and predicted class (columns); the darker a cell, the larger its share of the row.
 
     Parameters
@@ -55,14 +55,14 @@ def confusion(found: ConfusionTable, title: str = "Confusion table") -> Picture:
     return canvas.picture(said, bottom + _below(found.names, width), "".join(parts), tips, PictureTable(heads, rows))
 
 
-def _drawn(found: ConfusionTable) -> Bools:
+def _drawn(found: ConfusionGrid) -> Bools:
     """Which cells are drawn: all of them, or of many classes those that hold something."""
     if len(found.names) <= _MOST_NAMED:
         return np.ones(found.counts.shape, dtype=bool)
     return np.asarray(np.isnan(found.counts) | (found.counts > 0.5))
 
 
-def _cell(found: ConfusionTable, row: int, column: int, place: tuple[float, float, float, float]) -> str:
+def _cell(found: ConfusionGrid, row: int, column: int, place: tuple[float, float, float, float]) -> str:
     x, y, width, height = place
     count = found.counts[row, column]
     if np.isnan(count):
@@ -112,12 +112,12 @@ def _below(names: tuple[str, ...], width: float) -> float:
     return 28.0 if _fits(names, width) else 16.0 + 7.5 * max(len(short(name, _LETTERS)) for name in names)
 
 
-def _written(found: ConfusionTable, row: int, column: int) -> str:
+def _written(found: ConfusionGrid, row: int, column: int) -> str:
     count = found.counts[row, column]
     return WITHHELD if np.isnan(count) else number(round(float(count)), 0)
 
 
-def _tip(found: ConfusionTable, row: int, column: int) -> str:
+def _tip(found: ConfusionGrid, row: int, column: int) -> str:
     said = f"actual {short(found.names[row], 40)}, predicted {short(found.names[column], 40)}: "
     count = found.counts[row, column]
     if np.isnan(count):
@@ -127,7 +127,7 @@ def _tip(found: ConfusionTable, row: int, column: int) -> str:
     return f"{said}{'~' if found.noisy else ''}{number(round(float(count)), 0)} records{of}"
 
 
-def _reading(found: ConfusionTable) -> str:
+def _reading(found: ConfusionGrid) -> str:
     told = ["The darker a cell, the larger its share of the row. Outlined: right predictions."]
     if np.isnan(found.counts).any():
         few = f"cells of 1 to {found.min_count - 1} records" if found.min_count > 1 else "cells of few records"
@@ -137,7 +137,7 @@ def _reading(found: ConfusionTable) -> str:
     return " ".join(told)
 
 
-def _in_words(found: ConfusionTable) -> str:
+def _in_words(found: ConfusionGrid) -> str:
     right = [(name, found.share(k, k)) for k, name in enumerate(found.names)]
     return (
         "; ".join(

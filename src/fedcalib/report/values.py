@@ -115,7 +115,7 @@ class Diagram:
 
 @final
 @dataclass(frozen=True, eq=False)
-class ConfusionTable:
+class ConfusionGrid:
     """Records by actual class (rows) and predicted class (columns); NaN where a cell is withheld."""
 
     names: tuple[str, ...]  # of the classes

@@ -17,7 +17,7 @@ from fedcalib.report.curve_plots import reliability_panels
 from fedcalib.report.grid_plots import confusion as confusion_plot
 from fedcalib.report.page import Section
 from fedcalib.report.row_plots import forest
-from fedcalib.report.values import ConfusionTable, Diagram, PageTable
+from fedcalib.report.values import ConfusionGrid, Diagram, PageTable
 from fedcalib.workflows import documents
 from fedcalib.workflows.documents import Measurement
 from fedcalib.workflows.reports import read_measured
@@ -89,7 +89,7 @@ def _confusion(found: Measurement | None, names: Sequence[str]) -> tuple[Picture
     if not isinstance(found, ClassPerformance) or found.confusion is None:
         return ()
     own = tuple(_label(label, names) for label in range(len(found.confusion)))
-    return (confusion_plot(ConfusionTable(own, found.confusion, found.confusion_noise > 0, found.min_count)),)
+    return (confusion_plot(ConfusionGrid(own, found.confusion, found.confusion_noise > 0, found.min_count)),)
 
 
 def _label(label: int, names: Sequence[str]) -> str:
