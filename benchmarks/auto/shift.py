@@ -18,29 +18,27 @@ from benchmarks.domain_shift import contenders as c
 from benchmarks.domain_shift.data import SEVERITIES, clean, corrupted, corruptions
 from benchmarks.domain_shift.pool import Pool, Trials
 from fedcalib.estimation.roots import cubic_roots
-from fedcalib.queries.shift import gaps_of
+from fedcalib.search import Interpolation
 from fedcalib.types import Floats
 
 TRIALS = 500
 MILD = 0.02  # ECE before
-RULED = c.AccTCurve()
 
 
 @final
 @dataclass(frozen=True)
 class Unruled(c.Tempering):
-    """The same curve and cubic as `AccTCurve`, and the whole way to its root."""
+    """The whole way to the root of a cubic through five temperatures."""
 
-    ruled: c.AccTCurve = RULED
+    search: Interpolation = Interpolation()
+    low: float = 0.5
+    high: float = 16.0
 
     def temperatures(self, trials: Trials, epsilon: float) -> Floats:
         """Read the crossing off the cubic."""
-        places = self.ruled.search.within(self.ruled.low, self.ruled.high)
-        gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in places], axis=1)
-        curves = np.concatenate([(gaps[:, :1] + gaps[:, -1:]) / 2, np.diff(gaps, axis=1) / 2], axis=1)
-        curves += trials.noise(1 / epsilon, len(places))
-        read = np.stack([gaps_of(curve) for curve in curves])
-        return np.exp(np.clip(cubic_roots(np.log(np.array(places)), read), log(self.ruled.low), log(self.ruled.high)))
+        places = self.search.within(self.low, self.high)
+        gaps, _ = c.noisy_gaps(trials, places, epsilon)
+        return np.exp(np.clip(cubic_roots(np.log(np.array(places)), gaps), log(self.low), log(self.high)))
 
 
 def rows() -> Iterator[dict[str, Any]]:

@@ -11,8 +11,9 @@ from typing import final
 import numpy as np
 
 from benchmarks.domain_shift.pool import BINS, LADDER, STEPS, Trials
-from fedcalib.estimation.roots import cubic_roots, linear_root, moved_share
-from fedcalib.methods.domain_shift import CHANCE
+from fedcalib.estimation.evidence import normal_p_value, share_of_identity
+from fedcalib.estimation.roots import cubic_roots, linear_root
+from fedcalib.methods.domain_shift import CHANCE, FALSE_MOVES, NOISY_PLACES, heard, is_noisy, moves
 from fedcalib.queries.shift import gaps_of
 from fedcalib.search import Interpolation
 from fedcalib.types import Floats, Ints
@@ -131,25 +132,37 @@ class OneSource(Tempering):
 @final
 @dataclass(frozen=True)
 class AccTCurve(Tempering):
-    """Acc-T as it is here by default: the whole curve in one message of sensitivity 1, and a cubic in the logarithm."""
+    """Acc-T as it is here by default: one message of sensitivity 1, and no more of a move than its evidence allows."""
 
     search: Interpolation = Interpolation()
     low: float = 0.5
     high: float = 16.0
 
     def temperatures(self, trials: Trials, epsilon: float) -> Floats:
-        """Read the crossing off the cubic."""
+        """Read the crossing off the usual shape of confidence or, where there is little noise, off the cubic."""
+        if is_noisy(trials.sources, epsilon):
+            curves, noise = noisy_curves(trials, NOISY_PLACES, epsilon)
+            return np.exp(moves(heard(curves, noise, trials.pool.classes, self.low, self.high)))
         places = self.search.within(self.low, self.high)
-        gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in places], axis=1)
-        curves = np.concatenate([(gaps[:, :1] + gaps[:, -1:]) / 2, np.diff(gaps, axis=1) / 2], axis=1)
-        curves += trials.noise(1 / epsilon, len(places))
-        read = np.stack([gaps_of(curve) for curve in curves])
+        read, noise = noisy_gaps(trials, places, epsilon)
         found = np.clip(cubic_roots(np.log(np.array(places)), read), log(self.low), log(self.high))
-        noise = len(places) * trials.sources * 2 / epsilon**2
-        errors = np.sqrt(noise + CHANCE * (read[:, -1] - read[:, 0]))
-        at_one = read[:, places.index(1.0)]
-        shares = [moved_share(*one) for one in zip(at_one.tolist(), errors.tolist(), found.tolist(), strict=True)]
-        return np.exp(np.array(shares) * found)
+        errors = np.sqrt(len(places) * noise + CHANCE * (read[:, -1] - read[:, 0]))
+        z = zip(read[:, places.index(1.0)].tolist(), errors.tolist(), strict=True)
+        kept = share_of_identity(np.array([normal_p_value(*one) for one in z]), FALSE_MOVES)
+        return np.exp((1 - kept) * found)
+
+
+def noisy_curves(trials: Trials, places: tuple[float, ...], epsilon: float) -> tuple[Floats, float]:
+    """The middle and the half increments of each trial's gaps, (trials, places), and the variance of their noise."""
+    gaps = np.stack([trials.gaps(trials.pool.rows(np.full(len(trials), place))) for place in places], axis=1)
+    curves = np.concatenate([(gaps[:, :1] + gaps[:, -1:]) / 2, np.diff(gaps, axis=1) / 2], axis=1)
+    return curves + trials.noise(1 / epsilon, len(places)), trials.sources * 2 / epsilon**2
+
+
+def noisy_gaps(trials: Trials, places: tuple[float, ...], epsilon: float) -> tuple[Floats, float]:
+    """The gaps of each trial's curve, (trials, places), and the variance of the noise of a cell."""
+    curves, noise = noisy_curves(trials, places, epsilon)
+    return np.stack([gaps_of(curve) for curve in curves]), noise
 
 
 @final

@@ -8,6 +8,7 @@ of the likelihood, so that noisy residuals give few and small offsets, and resid
 from __future__ import annotations
 
 from itertools import product
+from math import erfc, sqrt
 from typing import Final
 
 import numpy as np
@@ -19,16 +20,38 @@ SHIFT_DEVIATIONS: Final = (0.0, *OFFSET_DEVIATIONS)
 FALSE_MOVES: Final = 0.01  # the most often that a stage may change a calibrated classifier
 _PRIOR_ROWS: Final = 2.0  # how many rows the prior on hypotheses counts for
 _EM_ITERATIONS: Final = 30
+_MAX_Z: Final = 1e6
 _MAX_RESIDUAL: Final = 1e12  # beyond any sum of residuals; keeps products finite whatever the noise
 _TRACE_Z: Final = 5.0  # a Hessian is used only if its trace exceeds this many standard deviations of its noise
 
 
-def unmoved_share(log_ratio: float) -> float:
-    """The share of the identity in an average, given how much more likely labels are under some change, in logarithms.
+def share_of_identity(p_value: Floats | float, false_moves: float = FALSE_MOVES) -> Floats:
+    """The share of the identity in an average, given how often a calibrated classifier would look as bad by chance.
 
-    It is 1 up to a ratio of 1 / `FALSE_MOVES` and falls in proportion to the ratio beyond. Under a calibrated
-    classifier the mean of the ratio is at most 1, whatever the changes and their prior, so by Markov's inequality
-    something is changed with a probability of at most `FALSE_MOVES`.
+    It is 1 down to a p-value of `false_moves` and falls in proportion to it below. The p-value of a calibrated
+    classifier is below `false_moves` with at most that probability, so it is changed at most that often.
+
+    >>> share_of_identity(np.array([0.5, 0.01, 0.002, 1e-6])).round(2)
+    array([1. , 1. , 0.2, 0. ])
+    """
+    return np.minimum(np.asarray(p_value, dtype=np.float64) / false_moves, 1.0)
+
+
+def normal_p_value(value: float, error: float) -> float:
+    """How often a normal variable of mean zero with this standard deviation, above 0, is as far from zero.
+
+    >>> round(normal_p_value(1.96, 1.0), 3)
+    0.05
+    """
+    return erfc(min(abs(value) / error, _MAX_Z) / sqrt(2.0))
+
+
+def unmoved_share(log_ratio: float) -> float:
+    """The share of the identity, given how much more likely labels are under some change, in logarithms.
+
+    It is that of `share_of_identity` with the inverse of the ratio for a p-value, which is too large by Markov's
+    inequality: under a calibrated classifier the mean of the ratio is at most 1, whatever the changes and their prior.
+    It is meant for ratios whose law under a calibrated classifier is not known.
 
     >>> [round(unmoved_share(float(np.log(ratio))), 2) for ratio in (1, 100, 200, 10_000)]
     [1.0, 1.0, 0.5, 0.01]
