@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import log, sqrt
+from math import log, log1p, sqrt
 from typing import Final, final
 
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from fedcalib.estimation.evidence import normal_p_value, share_of_identity
+from fedcalib.estimation.evidence import unmoved_share
 from fedcalib.numeric import bisected_each
 from fedcalib.types import Bools, Floats
 
 PRIOR_LOG_TEMPERATURE: Final = log(1.5)  # over-confident networks need about this temperature: public knowledge,
 PRIOR_DEVIATION: Final = 0.5  # with a standard deviation so large that it matters only where noise is large
+_MAX_Z: Final = 1e6
 _HALVINGS: Final = 50
 _RESIDUAL_Z: Final = 5.0  # a fit is rejected if its residuals exceed the noise by this many standard deviations
 _POSTERIOR_GRID: Final = np.linspace(-1, 1, 801)
@@ -129,15 +130,23 @@ def at_one(grid: Floats, gradients: Floats, noise: float) -> tuple[float, float]
     return float(weights @ gradients), sqrt(noise) * float(np.linalg.norm(weights))
 
 
-def moved_share(value: float, error: float) -> float:
-    """How much of a move from T = 1 the evidence allows, from 0 to 1, by the rule of `share_of_identity`.
+def moved_share(value: float, error: float, root: float) -> float:
+    """How much of a move from T = 1 to a root in ln T the evidence allows, from 0 to 1.
 
-    The value at T = 1 of a curve that crosses zero at the right temperature is known with a standard error.
+    The value at T = 1 of a curve that crosses zero at the root is known with a standard error. If T = 1 is right, the
+    value is noise alone; otherwise it is the root, whose prior standard deviation is `PRIOR_DEVIATION`, times the slope
+    that both imply. The rule is that of `unmoved_share`.
 
-    >>> [round(moved_share(value, 1.0), 2) for value in (1.0, 2.5, 3.0, 4.0)]
-    [0.0, 0.0, 0.73, 0.99]
+    >>> [round(moved_share(value, 1.0, 0.3), 2) for value in (1.0, 3.0, 4.0, 10.0)]
+    [0.0, 0.0, 0.73, 1.0]
     """
-    return 1 - float(share_of_identity(normal_p_value(value, error))) if error > 0 else 1.0
+    if not error > 0 or root == 0:
+        return 1.0
+    z = min(abs(value) / error, _MAX_Z)
+    spread = (PRIOR_DEVIATION * z / root) ** 2  # variance of z under another temperature, less one
+    fraction = spread / (1 + spread)
+    ratio = (z * z * fraction - log1p(spread)) / 2
+    return 1 - unmoved_share(ratio)
 
 
 def fitted_polynomial(places: Floats, values: Floats, variance: float) -> Polynomial:

@@ -28,7 +28,8 @@ _EXACT_AXIS: Final = EvenLogOdds(27.6)  # scores are read between 1e-12 and 1 - 
 # cells and reach of noisy tables of few records, by records x epsilon up to which they are best
 _FEW: Final = ((150.0, 8, 6.0), (400.0, 16, 8.0), (float("inf"), 32, 12.0))
 _FEW_RECORDS: Final = 1000.0  # with more, labels would tell a wide cell's mean score from its middle
-_NOISY: Final = ((20_000.0, 64, 12.0), (float("inf"), 128, 12.0))  # the same of more records
+# the same of more records; with the last, more epsilon loses nothing beside exact sums
+_NOISY: Final = ((20_000.0, 64, 12.0), (40_000.0, 128, 12.0), (float("inf"), 512, 14.0))
 # cells and reach of local reports, by records x epsilon^2 up to which they are best
 _LOCAL: Final = ((30_000.0, 8, 4.0), (150_000.0, 16, 6.0), (float("inf"), 32, 8.0))
 _MANY_CLIENTS: Final = 400.0  # clients x epsilon from which on eight cells are better than four

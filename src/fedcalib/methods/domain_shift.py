@@ -81,12 +81,14 @@ class AccT(Method[Temperature]):
         check_bracket(self.low, self.high)
 
     def with_budget(self, budget: Budget) -> AccT:
-        """Take what was not set here from the run's budget."""
+        """Take what was not set here from the run's budget; a search that somebody chose needs none of it."""
+        if self.search != Interpolation():
+            return self
         return replace(self, epsilon=self.epsilon or budget.epsilon, alone=self.alone or budget.alone)
 
     def protocol(self, schema: Schema) -> Flow[Temperature]:
         noisy = self.epsilon is not None and self.alone is not None and is_noisy(schema.clients, self.epsilon)
-        if not noisy or self.search != Interpolation():
+        if not noisy:
             return (yield from self._searched())
         answer = yield ConfidenceGaps(NOISY_PLACES)
         noise = float(answer.variance("curve").mean())

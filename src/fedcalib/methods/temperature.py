@@ -150,7 +150,7 @@ class MonotoneTemperature(Method[Temperature]):
 
     A record's gradient of the log loss in 1/T rises as T falls. So its middle and its increments over any number of
     temperatures add up to one gradient, and carry a fraction of the noise of as many gradients sent one by one. The
-    temperature of a calibrated classifier stays 1 in 99 of 100 runs.
+    temperature stays 1 unless the answer is a hundred times as likely under another.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class MonotoneTemperature(Method[Temperature]):
         chance = (
             (gradients[one + 1] - gradients[one - 1]) / (np.exp(grid[one + 1]) - np.exp(grid[one - 1])) / self.reach
         )
-        share = roots.moved_share(float(gradients[one]), sqrt(noise + max(float(chance), 0.0)))
+        share = roots.moved_share(float(gradients[one]), sqrt(noise + max(float(chance), 0.0)), root)
         return Temperature(exp(-share * root)) if share > 0 else Temperature(1.0, NOT_SIGNIFICANT)
 
 
@@ -271,7 +271,7 @@ class BoundedTemperature(Method[Temperature]):
             root = roots.noisy_root(grid, scores, noise, 0.0)
         z = self.doubt * (_SHARPENING_FACTOR if root > 0 else 1.0)
         clear = sums.root_differs_from(0.0, z) if sums.plausible else roots.significant_at_one(grid, scores, noise, z)
-        share = self._share(sums, schema.clients) if self.shrunken and noise > 0 else 1.0
+        share = self._share(sums, root, schema.clients) if self.shrunken and noise > 0 else 1.0
         return Temperature(exp(-share * root)) if clear and share > 0 else Temperature(1.0, NOT_SIGNIFICANT)
 
     def _heard(self, clients: int) -> float:
@@ -298,10 +298,10 @@ class BoundedTemperature(Method[Temperature]):
         information = _SIZE_MARGIN * self.typical_records * min(max_variance(schema.classes), self.cut**2)
         return schema.clients * information / (information + self.quiet)
 
-    def _share(self, sums: roots.ClientScoreSums, clients: int) -> float:
+    def _share(self, sums: roots.ClientScoreSums, root: float, clients: int) -> float:
         """How much of the move the evidence allows; by chance a client's score varies by one at most."""
         if self._weighed and sums.plausible:
             ratio = sums.log_ratio(0.0, -roots.PRIOR_LOG_TEMPERATURE, roots.PRIOR_DEVIATION)
             return 1 - unmoved_share(ratio)
         value, error = roots.at_one(sums.places, sums.sums, sums.noise)
-        return roots.moved_share(value, sqrt(error**2 + (sums.chance if self._weighed else clients)))
+        return roots.moved_share(value, sqrt(error**2 + (sums.chance if self._weighed else clients)), root)
