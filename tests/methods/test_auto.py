@@ -18,6 +18,7 @@ from fedcalib.errors import InputError
 from fedcalib.families import SoftmaxDerivatives
 from fedcalib.families.affine import VectorFamily
 from fedcalib.methods.compare_models import ReviewWindow
+from fedcalib.queries.class_tables import ClassCurvature
 from fedcalib.queries.reliability import MOST_LOSS, PairedGains
 from fedcalib.queries.scaling import ScalingGradient
 from fedcalib.queries.temperature import TemperatureScores
@@ -188,6 +189,17 @@ def test_exact_sums_write_no_hessian_of_a_record_out(monkeypatch: pytest.MonkeyP
     assert not blocks["gradient"].any()
     assert not blocks["loss"].any()
     assert np.abs(blocks["curvature"]).max() <= len(data.records)  # one step per record
+
+
+@pytest.mark.parametrize(("classes", "cells"), [(2, 1), (3, 2), (10, 2), (4, 5)])
+def test_exact_sums_of_pairs_of_classes_are_those_of_the_records(classes: int, cells: int) -> None:
+    data = federation(classes, records=3000)
+    query = ClassCurvature(classes, cells, 8.0)
+    values = np.asarray((rows := query.rows(data.records)).values)
+    steps = np.repeat([2.0**20, 2.0**22], [classes, values.shape[1] - classes])
+    expected = np.bincount(np.asarray(rows.cells).reshape(-1), np.trunc(values * steps).reshape(-1), query.size)
+    scale = np.repeat([2.0**20, 2.0**22], [block.size for block in query.blocks.values()])
+    np.testing.assert_array_equal(query.rounded(data, fc.Simulated(0), scale), expected)
 
 
 def test_it_sends_no_query_where_noise_is_too_large() -> None:

@@ -207,11 +207,29 @@ class ClassCurvature(RecordQuery):
         residual, curvature = float(scale[0]), float(scale[-1])
         total = np.zeros(self.size, dtype=np.int64)
         for chunk in federation.records.chunks():
-            rows = self.rows(chunk)
-            cells, values = np.asarray(rows.cells), np.asarray(rows.values)
-            steps = np.repeat([residual, curvature], [self.classes, values.shape[1] - self.classes])
-            cut = np.trunc(finite(values * steps))
+            probs, rest = residuals(chunk)
+            place = odds_cells(log_odds(probs), self.cells, self.reach)
+            cells, cut = place + self.cells * np.arange(self.classes), np.trunc(finite(rest * residual))
             total += np.bincount(cells.reshape(-1), cut.reshape(-1), self.size).astype(np.int64)
+            total += self._summed_pairs(np.ascontiguousarray(probs.T), place.T, curvature).astype(np.int64)
+        return total
+
+    def _summed_pairs(self, probs: Floats, place: Ints, step: float) -> Floats:
+        """Sums of truncated curvatures; classes are rows, so that cells are told apart by products of whole rows."""
+        within = (place == np.arange(self.cells)[:, None, None]).astype(np.float64)  # (cells, classes, n)
+        total = np.zeros(self.size)
+        for first, own in enumerate(probs):
+            product = -own * probs[first:]
+            product[0] += own
+            product *= step
+            cut = np.trunc(finite(product), out=product)
+            rows = self.cells * first + np.arange(self.cells)
+            for cell in range(self.cells):
+                columns = self.cells * np.arange(first, self.classes) + cell
+                sums = (cut * within[cell, first:]) @ within[:, first].T  # (classes from the first on, cells)
+                upper = rows <= columns[:, None]
+                numbers = self._triangle[rows, columns[:, None]] + self.classes * self.cells
+                total[numbers[upper]] += sums[upper]
         return total
 
     @cached_property
