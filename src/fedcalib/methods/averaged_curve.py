@@ -37,6 +37,9 @@ _TEMPERATURE_SHARE: Final = 0.3  # of the budget of whole clients, and twice tha
 _ENDS_SHARE: Final = 3 / 7  # of the rest, for scores near 0 and 1
 _ONE_STEP: Final = 150.0  # clients x epsilon from which on a second query for residuals has a part of the budget
 _FEW_CLIENTS: Final = 50.0  # clients x epsilon, less where they have few records, from which on the share falls
+_SCARCE: Final = 100.0  # clients x epsilon, less where they have few records, below which a temperature is all there is
+_SCARCE_SHARE: Final = 0.6  # by which its share grows there, up to the most
+_MOST_SHARE: Final = 0.95
 _SOME_RECORDS: Final = 50.0  # of a client; more say no more about a temperature
 _MAX_SUM: Final = 1e12  # beyond any sum of clients' scores; keeps products finite whatever the noise
 _MIN_RELATIVE_VARIANCE: Final = 1e-6  # keeps the equations solvable
@@ -136,9 +139,10 @@ class AveragedCurve(Method[Calibrator]):
         return (1 - second, second) if second > 0 else (1.0,)
 
     def _temperature_share(self, clients: int) -> float:
-        """The fraction of the budget for the temperature, which survives noise best."""
-        signal = clients * (self.epsilon or 0.0) * sqrt(min(1.0, self.typical_records / _SOME_RECORDS))
-        return _TEMPERATURE_SHARE * (1 + min(1.0, _FEW_CLIENTS / signal) ** 2)
+        """The fraction of the budget for the temperature, the most where signal is scarce."""
+        signal, records = clients * (self.epsilon or 0.0), min(1.0, self.typical_records / _SOME_RECORDS)
+        share = _TEMPERATURE_SHARE * (1 + min(1.0, _FEW_CLIENTS / (signal * sqrt(records))) ** 2)
+        return min(share + _SCARCE_SHARE * max(1 - signal * records / _SCARCE, 0.0), _MOST_SHARE)
 
 
 def _cells(signal: float, choices: tuple[tuple[float, int, float], ...]) -> ScoreCells:
