@@ -35,6 +35,13 @@ def test_large_domains_get_their_own(privacy: fc.privacy.Privacy) -> None:
     np.testing.assert_allclose([found.of(d).temperature for d in range(3)], [1.2, 2.0, 4.0], rtol=0.12)
 
 
+def test_calibrated_domains_are_left_alone_through_noise() -> None:
+    found = [ask(mixed([300] * 3, [1.0] * 3, seed), 3, fc.DistributedDP(epsilon=0.5)) for seed in range(40)]
+    changed = [any(one.of(domain).temperature != 1.0 for domain in range(3)) for one in found]
+    assert np.mean(changed) <= 0.1  # 3% and two standard errors
+    assert ask(mixed([300] * 3, [3.0] * 3), 3, fc.DistributedDP(epsilon=0.5)).overall.temperature > 2
+
+
 def test_small_domains_borrow() -> None:
     found = ask(mixed([6000, 6000, 6000, 12], [2.0, 2.1, 2.2, 2.1], seed=1), 4)
     assert found.of(3).temperature == pytest.approx(found.overall.temperature, rel=0.15)

@@ -36,6 +36,7 @@ FALSE_MOVES: Final = (
 )
 NOISY_PLACES: Final = (0.7, 1.7, 5.0)  # temperatures that are probed where the noise of sources adds up
 _BEYOND: Final = "An end of the bracket is the most likely temperature; the right one may lie beyond."
+_MAX_SUM: Final = 1e12  # beyond any sum of gaps; keeps squares finite whatever the noise
 _PRECISE: Final = 200.0  # epsilon x root of the number of sources from which on a curve needs no shape
 
 
@@ -367,7 +368,8 @@ class DomainTemperatures(Method[TemperatureByDomain]):
     """Temperature of each domain at which mean confidence equals accuracy, from one message.
 
     A domain's own ln T is averaged with the common one by its variance against how much domains differ, so that a
-    domain with few records borrows from the others.
+    domain with few records borrows from the others. Under noise all move away from T = 1 only as far as the evidence
+    of all domains together allows, if `places` has 1: calibrated domains are changed in at most 3 of 100 runs.
 
     Parameters
     ----------
@@ -411,8 +413,20 @@ class DomainTemperatures(Method[TemperatureByDomain]):
         overall = self._crossing(curves.sum(axis=0))
         own = np.array([self._crossing(curve) for curve in curves])
         variances = np.array([self._variance(*pair, noise) for pair in zip(curves, records, strict=True)])
-        shrunk = shrink(own, variances, overall)
-        return TemperatureByDomain(Temperature(exp(overall)), tuple(Temperature(exp(one)) for one in shrunk.tolist()))
+        moved = self._moved(curves, records, noise)
+        shrunk = moved * shrink(own, variances, overall)
+        common = Temperature(exp(moved * overall))
+        return TemperatureByDomain(common, tuple(Temperature(exp(one)) for one in shrunk.tolist()))
+
+    def _moved(self, curves: Floats, records: Floats, noise: float) -> float:
+        """How much of the way from T = 1 the gaps there allow, of all domains in one sum or of the worst of them."""
+        if not noise > 0 or 1.0 not in self.places:
+            return 1.0
+        curves, records = (np.clip(np.nan_to_num(part), -_MAX_SUM, _MAX_SUM) for part in (curves, records))
+        at_one = [float(gaps_of(curve)[self.places.index(1.0)]) for curve in (curves.sum(axis=0), *curves)]
+        chances = np.append(records.sum(), records) / 4 + noise * np.append(self.domains, np.ones(self.domains))
+        every, *single = map(normal_p_value, at_one, np.sqrt(chances).tolist())
+        return 1 - float(share_of_identity(2 * min(every, self.domains * min(single)), FALSE_MOVES))
 
     def _crossing(self, curve: Floats) -> float:
         return linear_root(np.log(np.array(self.places)), gaps_of(curve), log(self.low), log(self.high))
