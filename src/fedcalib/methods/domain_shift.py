@@ -82,8 +82,8 @@ class AccT(Method[Temperature]):
         check_bracket(self.low, self.high)
 
     def with_budget(self, budget: Budget) -> AccT:
-        """Take what was not set here from the run's budget; a search that somebody chose needs none of it."""
-        if self.search != Interpolation():
+        """Take from the run's budget that noise adds up; a search that somebody chose does not ask for it."""
+        if self.search != Interpolation() or budget.alone is None:
             return self
         return replace(self, epsilon=self.epsilon or budget.epsilon, alone=self.alone or budget.alone)
 
