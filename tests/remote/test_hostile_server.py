@@ -48,7 +48,7 @@ from tests.remote.places import unchecked
 from tests.remote.test_fuzz import mutated
 
 SOAK = "FEDCALIB_FUZZ" in os.environ
-COUNT = min(int(os.environ.get("FEDCALIB_FUZZ", "500")), 100_000)
+COUNT = min(int(os.environ.get("FEDCALIB_FUZZ", "1000")), 100_000)
 EPOCH = 2000  # requests before everybody starts anew, so that the budget does not stay exhausted
 POLICY = Policy(epsilon_a_query=0.5, epsilon_a_run=0.5, epsilon_a_year=20.0)
 GIBIBYTE = 1 << 30
@@ -60,7 +60,8 @@ def records(count: int, odd: bool = False) -> fc.Records:
     logits, labels = 3 * rng.normal(size=(count, CLASSES)), rng.integers(0, 2, count)
     if odd:  # a rare class, and scores beyond anything else
         logits, labels = np.append(logits, [[1e308, -1e308, 0.0]], axis=0), np.append(labels, 2)
-    return fc.Records.of_logits(logits, labels)
+    rival = np.where(np.arange(len(labels)) < count, 0.5, 1e308)
+    return fc.Records.of_logits(logits, labels, rival=rival, domain=rival)
 
 
 SITES = {"full": records(400), "one more": records(400, odd=True), "empty": records(400).take(slice(0, 0))}

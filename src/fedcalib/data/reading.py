@@ -109,7 +109,8 @@ def read(
     seed
         The seed by which records of a unit are drawn, where a simulation must be repeatable.
     **meaning
-        Further fields of `fc.data.Columns`: `positive`, `classes`, `percent`, `one_site`, `max_missing`, `sites`.
+        Further fields of `fc.data.Columns`: `positive`, `classes`, `percent`, `one_site`, `max_missing`, `sites`,
+        `rival`, `groups`.
 
     Returns
     -------
@@ -145,7 +146,7 @@ def read(
     return _warned(read_checked(data, columns, seed=seed))
 
 
-_MEANINGS: Final = {"positive", "classes", "percent", "one_site", "max_missing", "sites"}
+_MEANINGS: Final = {"positive", "classes", "percent", "one_site", "max_missing", "sites", "rival", "groups"}
 
 
 def from_frame(

@@ -84,7 +84,9 @@ class RecordStream:
     @property
     def empty(self) -> Records:
         """The same columns without any record."""
-        return Records(np.zeros((0, self.classes)), np.zeros(0, dtype=np.int64), self._layouts[0].are_logits)
+        layout = self._layouts[0]
+        nothing, extra = np.zeros((0, self.classes)), layout.empty_columns()
+        return Records(nothing, np.zeros(0, dtype=np.int64), layout.are_logits, extra=extra)
 
     @property
     def found(self) -> Pass:
