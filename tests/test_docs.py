@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 
 import fedcalib as fc
-from fedcalib.cli.app import run
+from fedcalib.cli.app import build, run
 from fedcalib.registry import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,6 +79,18 @@ def test_no_two_pages_share_a_ledger() -> None:
                     found.setdefault(file, set()).add(page.name)
     assert {"budget.db", "comparison.db"} <= set(found)
     assert not {file: pages for file, pages in found.items() if len(pages) > 1}
+
+
+def test_the_readme_begins_with_an_installation_and_a_command_that_needs_no_data() -> None:
+    kind, code = blocks(ROOT / "README.md")[0]
+    assert kind == "console"
+    assert [line.partition("#")[0].strip() for line in code.splitlines()] == ["pip install fedcalib", "fedcalib demo"]
+
+
+def test_every_command_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    listed = set(re.findall(r"`(?:fedcalib )?(\w+)[^`]*`", "".join(re.findall(r"^\| (`.+?) \|", page, re.M))))
+    assert set(build().commands) <= listed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -282,6 +282,14 @@ def test_a_matrix_of_tensors_is_one_column_per_class() -> None:
     assert fc.Records.of_logits(logits, torch.tensor([0, 1, 2, 0])).given == pytest.approx(federation.records.given)
 
 
+def test_one_column_of_log_odds_is_two_classes() -> None:
+    odds = np.array([2.5, -3.0, 0.0])
+    records = fc.Records.of_logits(odds, [1, 0, 1])
+    assert records.score.tolist() == pytest.approx((1 / (1 + np.exp(-odds))).tolist())
+    halved = fc.artifacts.Temperature(2.0).from_logits(odds)
+    assert halved == pytest.approx(1 / (1 + np.exp(-odds / 2)))
+
+
 OTHERS: dict[str, tuple[Any, str]] = {
     "an array": (np.zeros((4, 2)), r"columns with names, found an array of shape \(4, 2\)"),
     "a column": (pd.Series([0.5, 0.2]), r"columns with names, found an array of shape \(2,\)"),

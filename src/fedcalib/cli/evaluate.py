@@ -168,4 +168,4 @@ def _listed(columns: list[str], groups: list[str]) -> dict[str, list[str]]:
 
 
 def _show(voice: Voice, done: EvaluationResult, written: dict[str, Any]) -> None:
-    voice.result({**done.to_json(), **written}, done.tables(), done.remarks)
+    voice.result({**done.to_json(), **written}, [*done.tables(), *documents.files_table(written)], done.remarks)
