@@ -451,7 +451,8 @@ class Calibration:
         measure = self._measure(UNCHANGED, scaled(self.privacy, parts.measurement), held)
         if measure.spending.unit != fit.spending.unit:
             raise RefusedError(
-                "the method and the metrics protect different units under this model, which no budget can add up"
+                "the method and the metrics protect different units under this privacy model, which no budget can add "
+                "up"
             )
         return Phases(fit, measure, parts.parallel)
 

@@ -94,7 +94,7 @@ def minimum(min_count: int | None) -> dict[str, int]:
 
 
 def counts(source: Federation | Runtime | Schema, privacy: Privacy) -> dict[str, int | None]:
-    """Count sites and records, where that tells nobody anything that the model hides."""
+    """Count sites and records, where that tells nobody anything that the privacy model hides."""
     if privacy.private:
         return {"sites": None, "records": None}
     if isinstance(source, Federation):
