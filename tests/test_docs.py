@@ -87,6 +87,12 @@ def test_the_readme_begins_with_an_installation_and_a_command_that_needs_no_data
     assert [line.partition("#")[0].strip() for line in code.splitlines()] == ["pip install fedcalib", "fedcalib demo"]
 
 
+def test_ambiguous_words_are_in_the_vocabulary() -> None:
+    page = (ROOT / "docs" / "reference" / "vocabulary.md").read_text()
+    words = {word for row in re.findall(r"^\| ([^|]+?) \|", page, re.M) for word in row.split(", ")}
+    assert {"model", "privacy model", "client", "site", "unit", "record", "artifact"} <= words
+
+
 def test_every_command_is_on_its_page() -> None:
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
     listed = set(re.findall(r"`(?:fedcalib )?(\w+)[^`]*`", "".join(re.findall(r"^\| (`.+?) \|", page, re.M))))
