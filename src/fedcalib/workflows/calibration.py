@@ -15,7 +15,7 @@ from fedcalib.artifacts.performance import Performance
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.artifacts.saving import with_disclosure
 from fedcalib.cohort import MIN_RECORDS, Disjoint, Everyone, Participation
-from fedcalib.data.reading import wording
+from fedcalib.data.checks import wording
 from fedcalib.display import check_made
 from fedcalib.errors import BudgetError, InputError, RefusedError
 from fedcalib.federation import Federation
