@@ -13,9 +13,10 @@ from typing import Any, final
 
 import numpy as np
 
+from fedcalib.data.checks import match_layouts
 from fedcalib.data.collecting import batch_records
 from fedcalib.data.columns import ColumnLayout, Columns
-from fedcalib.data.reading import Rejected, match_layouts
+from fedcalib.data.reading import Rejected
 from fedcalib.data.tables import Table
 from fedcalib.errors import InputError
 from fedcalib.federation import chosen_per_unit, record_tags
