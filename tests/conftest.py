@@ -9,12 +9,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: small products on
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 # a busy machine is not a failure, and what one machine passes another passes; searches look elsewhere each time
 SEARCHING = not {"FEDCALIB_PROPERTIES", "FEDCALIB_FUZZ"}.isdisjoint(os.environ)
 EXAMPLES = 1000 if "FEDCALIB_PROPERTIES" in os.environ else 50  # as tests.examples, which is not on the path yet
 settings.register_profile("fedcalib", deadline=None, derandomize=not SEARCHING, max_examples=EXAMPLES)
 settings.load_profile("fedcalib")
+if not SEARCHING and hasattr(providers, "_get_local_constants"):
+    # Hypothesis also tries constants of the modules that are loaded, and which are depends on the tests that ran before
+    providers._get_local_constants = lambda: providers._local_constants  # none yet
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """Every code block in the README and the docs runs.
 
-`python` blocks of a page share one namespace, `sh` blocks one directory; both find files of scored records there, as
-the pages assume. Other blocks (`text`, `json`, `toml`, `console`) are for reading: output, settings, and commands that
-need a whole machine.
+`python` blocks of a page share one namespace, `sh` blocks one directory, which is empty: a page uses data that comes
+with the package, or makes its own. Other blocks (`text`, `json`, `toml`, `console`) are for reading: output, settings,
+and commands that need a whole machine.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 
 import fedcalib as fc
-from fedcalib.cli.app import run
+from fedcalib.cli.app import build, run
 from fedcalib.registry import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,25 +30,6 @@ KINDS = {"python", "sh", "text", "json", "toml", "console", "html", "bibtex", "i
 
 def blocks(page: Path) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text())]
-
-
-def write_scores(folder: Path) -> None:
-    """Three hospitals with an over-confident binary model, one file each; and one file of three-class logits."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rng = np.random.default_rng(0)
-    (folder / "scores").mkdir()
-    for name, shift in (("north", -0.3), ("south", 0.0), ("west", 0.4)):
-        odds = rng.normal(shift, 1.0, 600)
-        label = (rng.random(600) < 1 / (1 + np.exp(-odds))).astype(int)
-        score = 1 / (1 + np.exp(-2.2 * odds))
-        table = {"hospital": [name] * 600, "score": score, "label": label, "patient": np.arange(600) // 2}
-        pq.write_table(pa.table(table), folder / "scores" / f"{name}.parquet")
-    labels = rng.integers(3, size=900)
-    logits = 2 * (rng.normal(size=(900, 3)) + 1.2 * np.eye(3)[labels])
-    columns = {f"logit_{k}": logits[:, k] for k in range(3)}
-    pq.write_table(pa.table({"site": np.arange(900) % 6, "label": labels, **columns}), folder / "logits.parquet")
 
 
 def commands(code: str) -> list[list[str]] | None:
@@ -71,7 +51,6 @@ def matching_files(word: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_scores(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDCALIB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -100,6 +79,24 @@ def test_no_two_pages_share_a_ledger() -> None:
                     found.setdefault(file, set()).add(page.name)
     assert {"budget.db", "comparison.db"} <= set(found)
     assert not {file: pages for file, pages in found.items() if len(pages) > 1}
+
+
+def test_the_readme_begins_with_an_installation_and_a_command_that_needs_no_data() -> None:
+    kind, code = blocks(ROOT / "README.md")[0]
+    assert kind == "console"
+    assert [line.partition("#")[0].strip() for line in code.splitlines()] == ["pip install fedcalib", "fedcalib demo"]
+
+
+def test_ambiguous_words_are_in_the_vocabulary() -> None:
+    page = (ROOT / "docs" / "reference" / "vocabulary.md").read_text()
+    words = {word for row in re.findall(r"^\| ([^|]+?) \|", page, re.M) for word in row.split(", ")}
+    assert {"model", "privacy model", "client", "site", "unit", "record", "artifact"} <= words
+
+
+def test_every_command_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    listed = set(re.findall(r"`(?:fedcalib )?(\w+)[^`]*`", "".join(re.findall(r"^\| (`.+?) \|", page, re.M))))
+    assert set(build().commands) <= listed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

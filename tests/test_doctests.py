@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 from collections.abc import Iterator
 from importlib import import_module
-from inspect import isclass, isfunction
+from inspect import getdoc, isabstract, isclass, isfunction, signature
 from pathlib import Path
 from types import ModuleType
 
@@ -63,6 +63,16 @@ def test_public_names_have_a_summary_line(name: str) -> None:
     public = {word: getattr(module, word) for word in getattr(module, "__all__", vars(module))}
     bare = [word for word, value in public.items() if _ours(word, value) and not _summarised(word, value)]
     assert not bare
+
+
+@pytest.mark.parametrize("word", fc.__all__)
+def test_names_at_the_top_have_parameters_and_an_example(word: str) -> None:
+    value = getattr(fc, word)
+    text = getdoc(value) or ""
+    if isclass(value) or isfunction(value):
+        assert ">>>" in text
+    if isfunction(value) or (isclass(value) and not isabstract(value) and signature(value).parameters):
+        assert "Parameters\n-------" in text
 
 
 def _ours(word: str, value: object) -> bool:

@@ -76,6 +76,19 @@ class InputError(FedcalibError):
     """
 
 
+class MissingColumn(InputError):  # noqa: N818 - the name says it as one would
+    """Records lack a column that a query is about.
+
+    Examples
+    --------
+    >>> import fedcalib as fc
+    >>> fc.Records.of_scores([0.2], labels=[0], sex=["F"]).column("age", "of groups")
+    Traceback (most recent call last):
+        ...
+    fedcalib.errors.MissingColumn: Expected a column 'age' of groups, found ['sex'].
+    """
+
+
 class MissingExtra(InputError, ImportError):  # noqa: N818 - the name says it as one would
     """An optional package is not installed; the message has the command that installs it.
 

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fedcalib.errors import InputError
+from fedcalib.errors import InputError, MissingColumn
 from fedcalib.types import Array, Floats, Ints
 
 MAX_LOGIT: Final = 1e30  # beyond any model's logits; exp(-1e30 / T) is 0 for all temperatures below 1e6, the highest
@@ -232,6 +232,12 @@ class Records:
         if self.classes != 2:
             raise InputError(f"Expected a binary classifier, found {self.classes} classes; use a multiclass method.")
         return self.probs[:, 1]
+
+    def column(self, name: str, what: str) -> Array:
+        """A further column, shape (n, ...); `what` says what it holds, for the error where there is none."""
+        if name not in self.extra:
+            raise MissingColumn(f"Expected a column '{name}' {what}, found {sorted(self.extra) or 'none'}.")
+        return self.extra[name]
 
     def take(self, rows: Any) -> Records:
         """The records at a slice, a mask or indices."""

@@ -201,10 +201,10 @@ def _decode_dataclass(data: Mapping[str, Any], lookup: Lookup, depth: int) -> An
     cls = lookup(name)
     if not dataclasses.is_dataclass(cls):
         raise WireError(f"Expected a type that can be sent, found {name}, which sites only name.")
-    known = {field.name for field in dataclasses.fields(cls)}
-    if not set(fields) <= known:
-        raise WireError(f"Expected the fields {sorted(known)} of {name}, found {sorted(set(fields) - known)[:5]} too.")
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
+    if not fields.keys() <= hints.keys():
+        more = sorted(fields.keys() - hints.keys())[:5]
+        raise WireError(f"Expected the fields {sorted(hints)} of {name}, found {more} too.")
     values = {key: _fit(decode(item, lookup, depth + 1), hints[key], f"{name}.{key}") for key, item in fields.items()}
     try:
         return cls(**values)
@@ -212,6 +212,13 @@ def _decode_dataclass(data: Mapping[str, Any], lookup: Lookup, depth: int) -> An
         raise
     except (TypeError, ValueError, ArithmeticError) as error:
         raise WireError(f"Expected a valid {name}, found fields that do not make one: {error}") from error
+
+
+@lru_cache(maxsize=1024)  # a message holds a type many times, and to resolve its hints costs more than to read it
+def _hints(cls: Any) -> dict[str, Any]:
+    """The type of every field of a dataclass."""
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def _fit(value: Any, hint: Any, where: str) -> Any:
@@ -264,9 +271,7 @@ def _fields_text(value: object) -> str:
 @lru_cache(maxsize=64)
 def _fields(cls: Any) -> dict[str, Reader]:
     """A reader for every field of a dataclass."""
-    hints = get_type_hints(cls)
-    names = [field.name for field in dataclasses.fields(cls)]
-    return {name: _reader(hints[name], f"{cls.__name__}.{name}") for name in names}
+    return {name: _reader(hint, f"{cls.__name__}.{name}") for name, hint in _hints(cls).items()}
 
 
 def _reader(hint: Any, where: str) -> Reader:

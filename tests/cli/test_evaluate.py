@@ -120,7 +120,7 @@ def test_clients_own_errors_are_bounded_for_clients_or_refused(shell: Shell, sco
     for model in ("distributed", "laplace", "local"):
         refused = shell("evaluate", scores, "--privacy", model, "--epsilon", "4", "--per-client")
         assert refused.code == 2
-        assert "this model hides records" in refused.err
+        assert "which protects records" in refused.err
     assert "without --by" in shell("evaluate", scores, "--per-client", "--by", "day").err
 
 

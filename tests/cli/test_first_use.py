@@ -171,6 +171,29 @@ def test_every_result_is_in_result_json(shell: Shell, home: Path, scores: Path, 
     assert all((home / path).is_file() for path in printed["files"].values())
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_where_its_files_are(shell: Shell, home: Path, scores: Path, name: str) -> None:
+    printed = shell(*COMMANDS[name], "--out", "out").out
+    for file in (home / "out").iterdir():
+        assert f"out/{file.name}" in printed
+
+
+LEVELS = {
+    ("calibrate", "scores.csv", "--method", "fed-bin", "--out", "out"): "not fitted, with 95% intervals",
+    ("evaluate", "scores.csv"): "All sites together, with 95% intervals",
+    ("monitor", "scores.csv"): "value (95% interval)",
+    ("compare", "scores.csv", "--methods", "fed-bin", "--repeats", "2"): "one standard deviation over 2 splits",
+    ("compare", "scores.csv", "--methods", "fed-bin", "--spend", "--epsilon", "9"): "half of a 95% interval",
+}
+
+
+@pytest.mark.parametrize("command", LEVELS, ids=" ".join)
+def test_tables_state_the_level_of_their_intervals(shell: Shell, scores: Path, command: tuple[str, ...]) -> None:
+    printed = shell(*command).out
+    assert LEVELS[command] in printed
+    assert "-0.0000" not in printed
+
+
 def test_an_evaluation_takes_the_class_names_of_its_calibrator(shell: Shell, home: Path) -> None:
     """The files name no order of the words; the calibrator does."""
     table = overconfident(600, 4, 0)

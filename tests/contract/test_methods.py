@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import fedcalib as fc
 from fedcalib import wire
+from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
 from fedcalib.method import drive
 from tests.contract.subjects import METHODS, SCHEMAS, name
@@ -63,3 +64,17 @@ def test_the_same_answers_give_the_same_artifact(method: fc.Method, schema: fc.S
         return fc.query.Answer.of(query, value, np.ones(query.size), 5)
 
     assert wire.dumps(drive(method, schema, ask)) == wire.dumps(drive(method, schema, ask))
+
+
+@pytest.mark.parametrize("tiny", [1e-193, 5e-324])
+@pytest.mark.parametrize("method", [fc.FederatedMetrics(), fc.methods.PairedMetrics(Temperature(1.5))], ids=name)
+def test_sums_over_almost_no_record_determine_nothing(method: fc.Method, tiny: float) -> None:
+    """Their squares are 0, by which nothing can be divided."""
+
+    def ask(step: int, query: fc.query.Query) -> fc.query.Answer:
+        value = np.full(query.size, tiny)
+        value[0] = 1.0
+        return fc.query.Answer.of(query, value, np.zeros(query.size), 5)
+
+    artifact = drive(method, fc.Schema(2, 5), ask)
+    assert getattr(artifact, "before", artifact).ece is None

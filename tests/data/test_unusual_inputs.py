@@ -282,6 +282,31 @@ def test_a_matrix_of_tensors_is_one_column_per_class() -> None:
     assert fc.Records.of_logits(logits, torch.tensor([0, 1, 2, 0])).given == pytest.approx(federation.records.given)
 
 
+def test_one_column_of_log_odds_is_two_classes() -> None:
+    odds = np.array([2.5, -3.0, 0.0])
+    records = fc.Records.of_logits(odds, [1, 0, 1])
+    assert records.score.tolist() == pytest.approx((1 / (1 + np.exp(-odds))).tolist())
+    halved = fc.artifacts.Temperature(2.0).from_logits(odds)
+    assert halved == pytest.approx(1 / (1 + np.exp(-odds / 2)))
+
+
+SCORES_OF: dict[str, Callable[[], Any]] = {
+    "list": lambda: TABLE["score"],
+    "Series": lambda: pd.Series(TABLE["score"]),
+    "Polars": lambda: polars_frame()["score"],
+    "Arrow": lambda: arrow("table")["score"],
+    "torch": lambda: tensors("float32")["score"],
+}
+
+
+@pytest.mark.parametrize("kind", SCORES_OF)
+def test_a_calibrator_takes_columns_of_every_kind(kind: str) -> None:
+    calibrator = fc.artifacts.Platt(slope=0.8, intercept=-0.2)
+    found = calibrator(SCORES_OF[kind]())
+    assert found.shape == (4,)
+    assert found == pytest.approx(calibrator(np.array(TABLE["score"])), rel=1e-6)
+
+
 OTHERS: dict[str, tuple[Any, str]] = {
     "an array": (np.zeros((4, 2)), r"columns with names, found an array of shape \(4, 2\)"),
     "a column": (pd.Series([0.5, 0.2]), r"columns with names, found an array of shape \(2,\)"),

@@ -11,6 +11,7 @@ import resource
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -65,6 +66,19 @@ def await_stage(fleet: Fleet, name: str, stage: str, wanted: Job) -> Submitted:
     return submitted
 
 
+def in_time(submitted: Submitted) -> tuple[int, str]:
+    """The exit code and what was told, once it is told: after the stated wait and five seconds at most.
+
+    A busy machine is later, so only `make e2e-all`, which has the machine to itself, holds it to that.
+    """
+    since = time.monotonic()
+    code, told = submitted.end()
+    seconds = time.monotonic() - since
+    print(f"told after {seconds:.1f} s: {told.strip().splitlines()[-1] if told.strip() else code}")
+    assert os.environ["FEDCALIB_E2E"] != "all" or code == exits.FINE or seconds <= TIMEOUT + 5, told
+    return code, told
+
+
 def finish(fleet: Fleet, wanted: Job, before: list[float]) -> None:
     """Submit a job again: it ends well, and every site has paid for it once."""
     code, told = fleet.hand_in(wanted).end()
@@ -97,7 +111,7 @@ def test_a_site_is_killed_at_a_stage(fleet: Fleet, stage: str) -> None:
     before, wanted = paid(fleet), job(f"killed at {stage}")
     submitted = await_stage(fleet, "site-1", stage, wanted)
     fleet.kill("site-1")
-    code, told = submitted.end()
+    code, told = in_time(submitted)
     if code != exits.FINE:  # its reply may have left before it died, and at the last stage that is all it takes
         assert code == exits.REFUSED, told
         assert f"Site 'site-1' did not answer within {TIMEOUT} s" in told
@@ -110,7 +124,7 @@ def test_a_site_that_is_down_when_a_job_starts_is_named(fleet: Fleet) -> None:
     before = paid(fleet)
     fleet.running["site-2"].send_signal(signal.SIGTERM)
     assert fleet.running.pop("site-2").wait(60) == 0
-    code, told = fleet.hand_in(job("down")).end()
+    code, told = in_time(fleet.hand_in(job("down")))
     assert code == exits.REFUSED
     assert "Site 'site-2' is not connected" in told
     assert paid(fleet) == before
@@ -130,7 +144,7 @@ def test_the_app_of_the_server_is_killed(fleet: Fleet) -> None:
     submitted = await_stage(fleet, "site-0", "ask", wanted)
     for pid in apps(fleet):
         os.kill(pid, signal.SIGKILL)
-    code, told = submitted.end()
+    code, told = in_time(submitted)
     assert code == exits.UNAVAILABLE, told
     assert "Submit the same job again" in told
     finish(fleet, wanted, before)
@@ -140,7 +154,7 @@ def test_the_server_is_killed(fleet: Fleet) -> None:
     before, wanted = paid(fleet), job("server")
     submitted = await_stage(fleet, "site-0", "ask", wanted)
     fleet.kill("server")
-    code, told = submitted.end()
+    code, told = in_time(submitted)
     assert code == exits.UNAVAILABLE, told
     fleet.start_server()
     finish(fleet, wanted, before)  # sites come back by themselves
@@ -155,7 +169,7 @@ def test_a_run_is_stopped(fleet: Fleet) -> None:
     listed = json.loads(fleet.cli("jobs", "--state", fleet.root / "server", "--format", "json").stdout)["runs"]
     number = next(run["run"] for run in listed if run["job"] == "to stop")
     stopped = fleet.cli("stop", number, "--keys", fleet.keys, "--port", fleet.link.port)
-    code, told = submitted.end()
+    code, told = in_time(submitted)
     fleet.restart_site("site-2")
     wait("the node", lambda: fleet.connected("site-2"))
     assert stopped.returncode == exits.FINE, stopped.stderr
@@ -167,7 +181,7 @@ def test_a_run_is_stopped(fleet: Fleet) -> None:
 def test_a_broken_policy_is_named_before_anybody_pays(fleet: Fleet) -> None:
     before = paid(fleet)
     fleet.policy.write_text("privacy_models = [")
-    code, told = fleet.hand_in(job("policy")).end()
+    code, told = in_time(fleet.hand_in(job("policy")))
     fleet.policy.write_text(POLICY)
     assert code == exits.REFUSED
     assert all(f"Site '{name}' cannot read its own policy" in told for name in fleet.names)
@@ -179,7 +193,7 @@ def test_a_disk_that_is_full_is_told_and_heals(fleet: Fleet) -> None:
     before, pid = paid(fleet), fleet.running["site-0"].pid
     limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, limits[1]))
-    code, told = fleet.hand_in(job("disk")).end()
+    code, told = in_time(fleet.hand_in(job("disk")))
     resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
     assert code == exits.REFUSED
     assert "Site 'site-0' could not write to its disk" in told
@@ -192,7 +206,7 @@ def test_records_change_in_the_middle_of_a_run(fleet: Fleet) -> None:
     long = Job("platt-scaling", "distributed", 3, epsilon=0.1, timeout=TIMEOUT, measure=True, name="changed")
     submitted = await_stage(fleet, "site-1", "ask", long)
     write_records(fleet.root / "site-1.csv", 77)
-    code, told = submitted.end()
+    code, told = in_time(submitted)
     write_records(fleet.root / "site-1.csv", 1)
     assert code == exits.REFUSED
     assert "Site 'site-1' changed its records in the middle of the run" in told
@@ -203,7 +217,7 @@ def test_a_slow_site_is_told_and_answers_later_at_no_cost(fleet: Fleet) -> None:
     before, wanted = paid(fleet), job("slow")
     submitted = await_stage(fleet, "site-2", "shares", wanted)
     fleet.running["site-2"].send_signal(signal.SIGSTOP)
-    code, told = submitted.end()
+    code, told = in_time(submitted)
     fleet.running["site-2"].send_signal(signal.SIGCONT)
     assert code == exits.REFUSED
     assert f"Site 'site-2' did not answer within {TIMEOUT} s" in told
@@ -213,7 +227,7 @@ def test_a_slow_site_is_told_and_answers_later_at_no_cost(fleet: Fleet) -> None:
 def refused_for(fleet: Fleet, wanted: Job, why: str) -> str:
     """A job that is refused before anybody pays; what was told holds the reason."""
     before = paid(fleet)
-    code, told = fleet.hand_in(wanted).end()
+    code, told = in_time(fleet.hand_in(wanted))
     assert code == exits.REFUSED, told
     assert why in told, told
     assert paid(fleet) == before
@@ -267,7 +281,7 @@ def test_a_policy_is_tightened_in_the_middle_of_a_run(fleet: Fleet) -> None:
     before, wanted = paid(fleet), job("tightened")
     submitted = await_stage(fleet, "site-0", "hello", wanted)
     fleet.policy.write_text(f"{POLICY}epsilon_a_run = 0.05\n")
-    code, told = submitted.end()
+    code, told = in_time(submitted)
     fleet.policy.write_text(POLICY)
     assert code == exits.REFUSED, told
     assert "allows a smaller epsilon only" in told
@@ -386,7 +400,7 @@ def test_an_expired_certificate_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         old.start_server()
         old.start_site("site-0")
         wait("the site", lambda: "certificate has expired" in old.log("site-0"))
-        code, told = old.hand_in(job("expired")).end()
+        code, told = in_time(old.hand_in(job("expired")))
         assert code == exits.UNAVAILABLE
         assert "certificate has expired; ask the server's operator to renew it" in told
         admitted = old.cli("server", "admit", "site-0", "--keys", old.keys, "--port", old.link.port)
@@ -401,6 +415,6 @@ def test_a_clock_before_the_certificates_is_named(tmp_path: Path, monkeypatch: p
         early.start_server()
         early.start_site("site-0")
         wait("the site", lambda: "is not valid yet; check the clock of this machine" in early.log("site-0"))
-        code, told = early.hand_in(job("early")).end()
+        code, told = in_time(early.hand_in(job("early")))
         assert code == exits.UNAVAILABLE
         assert "is not valid yet; check the clock of this machine" in told

@@ -25,11 +25,13 @@ from tests.contract.subjects import METHODS
 
 TRAINED = {"FedAvg", "FedCal", "FLSWAG"}  # sites draw batches, each for itself
 CUT_PER_SITE = {"RidgeVector", "RidgeOPVector"}  # their curvature is cut to the grid once per sum, so once per site
-NOT_AT_SITES = {  # a site reads scores, labels and units of its records, and no further column
-    "CompareModels": "needs the scores of a rival",
-    "DomainTemperatures": "needs a column of domains",
-    "GroupedMetrics": "needs a column of groups",
-}
+GROUPS = ("sex", "domain")
+FURTHER = (  # methods about columns that a site states beside scores and labels
+    fc.methods.FitAndMeasure(fc.PlattScaling()),
+    fc.CompareModels("rival"),
+    fc.methods.DomainTemperatures(domains=2),
+    fc.methods.GroupedMetrics("sex", ("F", "M")),
+)
 CLASSES = (2, 4)
 NAMES = ("north", "south", "west")
 POLICY = """
@@ -58,20 +60,25 @@ def write_sites(folder: Path, classes: int = 2) -> Path:
             "policy": folder / f"{name}.toml",
             "state": folder / "state" / name,
         }
-        write_settings(folder / "sites" / name, {key: str(path) for key, path in places.items()})
+        columns = {"groups": ",".join(GROUPS), "rival": "rival"}
+        write_settings(folder / "sites" / name, columns | {key: str(path) for key, path in places.items()})
     return folder / "sites"
 
 
 def write_records(path: Path, seed: int, classes: int) -> None:
     records = fc.Federation.simulated(classes=classes, clients=1, records=300, seed=seed).records
     rows = zip(records.given.tolist(), records.labels, strict=True)
-    lines = [f"{','.join(map(repr, row))},{label}" for row, label in rows]
-    head = ",".join([*(f"logit_{index}" for index in range(classes)), "label"])
+    drawn = np.random.default_rng(seed)
+    lines = [
+        f"{','.join(map(repr, row))},{label},{drawn.random():.3f},{drawn.choice(['F', 'M'])},{drawn.integers(3)}"
+        for row, label in rows
+    ]
+    head = ",".join([*(f"logit_{index}" for index in range(classes)), "label", "rival", *GROUPS])
     path.write_text(f"{head}\n" + "\n".join(lines) + "\n")
 
 
 def pooled(folder: Path) -> fc.Federation:
-    return fc.read([str(folder / f"{name}.csv") for name in NAMES])
+    return fc.read([str(folder / f"{name}.csv") for name in NAMES], rival="rival", groups=GROUPS)
 
 
 def in_process(folder: Path) -> fc.InProcess:
@@ -101,7 +108,7 @@ def methods(classes: int) -> tuple[fc.Method, ...]:
     """Every registered method that sites serve under secure aggregation, one per kind; with more classes the rest."""
     found: dict[str, fc.Method] = {}
     before = {type(one).__name__ for one in methods(2)} if classes > 2 else set()
-    for method in [*METHODS, fc.methods.FitAndMeasure(fc.PlattScaling())]:
+    for method in [*METHODS, *FURTHER]:
         kind = type(method).__name__
         if kind in before | found.keys():
             continue

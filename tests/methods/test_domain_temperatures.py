@@ -84,3 +84,13 @@ def test_nonsense_is_refused() -> None:
         fc.methods.DomainTemperatures(2, places=(1.0,))
     with pytest.raises(InputError, match="domain from 0"):
         ask(mixed([30, 30], [1.0, 2.0]), 2).of(2)
+
+
+def test_domains_as_files_have_them_are_the_same() -> None:
+    """Text that is not a number of a domain is in none, as a number out of range is."""
+    numbers = np.array([0.0, 1.0, -1.0, 7.0, 1.0])
+    words = np.array(["0", "01", "north", "99999999999999999999", "1"])
+    logits, labels = np.random.default_rng(0).normal(size=(5, 2)), [0, 1, 1, 0, 1]
+    asked = DomainGaps((1.0, 2.0), 2)
+    found = [asked.pooled(fc.Records.of_logits(logits, labels, domain=column)) for column in (numbers, words)]
+    np.testing.assert_array_equal(*found)

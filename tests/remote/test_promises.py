@@ -337,21 +337,24 @@ def test_whatever_a_site_keeps_is_private_from_its_first_byte(tmp_path: Path) ->
     assert modes(tmp_path / "keys") == {0o600}
 
 
+WORDS = fc.Records.of_scores([0.2, 0.9] * 50, [0, 1] * 50, rival=["much"] * 100)
+
+
 def test_a_failure_while_answering_looks_like_an_empty_site(tmp_path: Path) -> None:
-    """Records without the column that a query needs: the site answers as if it held none, and logs why."""
-    site = site_of(fc.Records.of_scores([0.2, 0.9] * 50, [0, 1] * 50), tmp_path)
+    """A column of scores that holds words: the site answers as if it held no record, and logs why."""
+    site = site_of(WORDS, tmp_path)
     share = ask(site, PairedBuckets((0.5,), (0.5,), 2), fc.LocalDP(0.1))
     assert isinstance(share, Share)
     assert share.value.sum() == 0  # nobody reported
     line = site.journal.log.lines()[-1]
     assert (line["outcome"], line["empty"]) == ("answered", True)
-    assert "Expected a column 'rival' of scores" in line["reason"]
+    assert "found ValueError" in line["reason"]
     assert spent(site) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("privacy", [fc.DistributedDP(0.5), fc.DistributedDP(0.5, 1e-6)], ids=repr)
 def test_under_masks_a_failure_looks_like_an_empty_site_too(privacy: fc.privacy.Privacy, tmp_path: Path) -> None:
-    everybody = places(even(clients=4, records=400), Policy(), tmp_path)
+    everybody = places(fc.Federation.of([WORDS] * 4), Policy(), tmp_path)
     query, cohort = PairedBuckets((0.5,), (0.5,), 2), fc.cohort.Cohort(4, 1.0, 4)
     outline = Outline("run", (query,), privacy, cohort, fc.Everyone())
     runtime = everybody.runtime()
@@ -364,6 +367,6 @@ def test_under_masks_a_failure_looks_like_an_empty_site_too(privacy: fc.privacy.
 
 
 def test_an_exact_answer_that_fails_is_refused(tmp_path: Path) -> None:
-    site = site_of(fc.Records.of_scores([0.2, 0.9] * 50, [0, 1] * 50), tmp_path, replace(GENEROUS, most_records=100))
+    site = site_of(WORDS, tmp_path, replace(GENEROUS, most_records=100))
     assert ask(site, PairedBuckets((0.5,), (0.5,), 2), fc.Open()) == "mechanism"
     assert isinstance(ask(site, ScoreLeaves(2), fc.Open()), Share)

@@ -74,6 +74,17 @@ def test_one_call_has_sensible_defaults() -> None:
     assert {row.method for row in results()["compare"].rows} == {"platt-scaling", "fed-bin"}
 
 
+def test_a_classifier_that_is_left_as_it_is_says_so_and_nothing_changed(tmp_path: Path) -> None:
+    """Two estimates of one figure differ a little, which was called worse."""
+    right = frame().assign(risk=1 / (1 + (1 / frame().risk - 1) ** 0.5))  # as calibrated as these records can tell
+    done = fc.calibrate(right, fc.methods.ClassShifts(), split_seed=3, **COLUMNS)
+    assert isinstance(done.calibrator, fc.artifacts.Identity)
+    assert done.headline.startswith("The classifier was left as it is: ") and done.headline in done.warnings
+    assert done.summary().count(done.headline) == 1 and "After calibration" not in done.summary()
+    assert set(done.verdicts.values()) == {"unchanged"} and done.change["average_precision"] == Measured(0.0, 0.0, 0.0)
+    assert done.headline in done.report(tmp_path / "report.html").read_text()
+
+
 def test_a_comparison_tries_every_method_by_default() -> None:
     found = fc.compare(frame().head(400), repeats=1, **COLUMNS)
     words = {row.word for row in ROWS if row.kind == "method" and row.word}

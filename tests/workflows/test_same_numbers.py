@@ -23,7 +23,7 @@ MODELS: dict[str, tuple[tuple[object, ...], fc.privacy.Privacy]] = {
 
 
 def words(measured: dict[str, float]) -> str:
-    return f"{measured['value']:.4f} ({measured['low']:.4f} to {measured['high']:.4f})"
+    return f"{measured['value']:z.4f} ({measured['low']:z.4f} to {measured['high']:z.4f})"
 
 
 def on_page(page: str) -> dict[str, list[str]]:

@@ -70,5 +70,5 @@ def calibrate(
 
 
 def _show(voice: Voice, done: CalibrationResult, written: dict[str, str], more: dict[str, Any]) -> None:
-    document = {**done.to_json(), "files": written, **more}
-    voice.result(document, [*done.tables(), documents.facts_table("Files", written)], done.remarks)
+    places = {"files": written, **more}
+    voice.result({**done.to_json(), **places}, [*done.tables(), *documents.files_table(places)], done.remarks)

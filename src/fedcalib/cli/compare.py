@@ -83,7 +83,7 @@ def compare(
     done = comparison.spend() if spend else comparison.simulate(repeats)
     written = {} if out is None else {"files": done.save(out, flags.about)}
     written |= bundled(done, flags)
-    voice.result({**done.to_json(), **written}, done.tables(), done.warnings)
+    voice.result({**done.to_json(), **written}, [*done.tables(), *documents.files_table(written)], done.warnings)
 
 
 def _entries(words: str | None) -> tuple[registry.Registered, ...]:

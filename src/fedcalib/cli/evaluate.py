@@ -109,14 +109,7 @@ def evaluate(
     map_ = None if calibrator is None else load_calibrator(calibrator)
     listed = _listed(group or [], groups or [])
     if by is not None and not listed:
-        if rival is not None:
-            raise InputError("Expected --rival without --by, found both; compare the models on the windows' files.")
-        if per_client:
-            raise InputError("Expected --per-client without --by, found both; measure the windows' files one by one.")
-        if participation_ != "everyone":
-            raise InputError(
-                f"Expected --participation everyone with --by, found '{participation_}': each window asks everybody."
-            )
+        _check_windows(rival, participation_, per_client=per_client)
         monitoring = Monitoring(
             data,
             model,
@@ -130,9 +123,7 @@ def evaluate(
         )
         monitor.watch(flags, monitoring, out, "drift.svg", dry_run=dry_run)
         return
-    for flag, told in (("--rounds", rounds), ("--from", start), ("--until", until)):
-        if told is not None and (by is None or flag == "--rounds"):
-            raise InputError(f"Expected --by with {flag}, found {flag} alone; add --by day, week or month.")
+    _check_time(by, rounds, start, until)
     wanted = Groupings.of(listed, by, start, until)
     evaluation = Evaluation(
         data=replace(data, columns=replace(data.columns, groups=wanted.names, rival=rival)),
@@ -157,6 +148,23 @@ def evaluate(
         _show(voice, done, {**written, **bundled(done, flags)})
 
 
+def _check_windows(rival: str | None, who: str, *, per_client: bool) -> None:
+    """Refuse what windows of time do not have."""
+    if rival is not None:
+        raise InputError("Expected --rival without --by, found both; compare the models on the windows' files.")
+    if per_client:
+        raise InputError("Expected --per-client without --by, found both; measure the windows' files one by one.")
+    if who != "everyone":
+        raise InputError(f"Expected --participation everyone with --by, found '{who}': each window asks everybody.")
+
+
+def _check_time(by: Every | None, rounds: int | None, start: str | None, until: str | None) -> None:
+    """Refuse flags of windows where there are none."""
+    for flag, told in (("--rounds", rounds), ("--from", start), ("--until", until)):
+        if told is not None and (by is None or flag == "--rounds"):
+            raise InputError(f"Expected --by with {flag}, found {flag} alone; add --by day, week or month.")
+
+
 def _listed(columns: list[str], groups: list[str]) -> dict[str, list[str]]:
     """Each grouping column with its groups."""
     if len(columns) != len(groups) or len(set(columns)) != len(columns):
@@ -168,4 +176,4 @@ def _listed(columns: list[str], groups: list[str]) -> dict[str, list[str]]:
 
 
 def _show(voice: Voice, done: EvaluationResult, written: dict[str, Any]) -> None:
-    voice.result({**done.to_json(), **written}, done.tables(), done.remarks)
+    voice.result({**done.to_json(), **written}, [*done.tables(), *documents.files_table(written)], done.remarks)

@@ -64,7 +64,7 @@ def monitor(
     dry_run: options.DryRun = False,
     flags: Shared,
 ) -> None:
-    """Watch a classifier across sites over time: calibration, ranking and confidence by window, with alarms.
+    """Watch a classifier across sites over time: calibration, ranking and mean prediction by window, with alarms.
 
     Windows hold different records, so where a record is the unit each window has the whole budget to itself; where a
     client is the unit, the windows share it.
@@ -100,4 +100,4 @@ def watch(flags: Shared, monitoring: Monitoring, out: Path | None, chart: str, *
     written |= bundled(done, flags)
     for sentence in done.findings:
         voice.note(sentence)
-    voice.result({**done.to_json(), **written}, done.tables())
+    voice.result({**done.to_json(), **written}, [*done.tables(), *documents.files_table(written)])

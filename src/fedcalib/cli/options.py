@@ -95,7 +95,7 @@ Model = Annotated[
 Epsilon = Annotated[
     float | None, _privacy(help="Total budget of everything that this command releases, measurements included.")
 ]
-Delta = Annotated[float | None, _privacy(help="Delta of the total budget, for models that take one.")]
+Delta = Annotated[float | None, _privacy(help="Delta of the total budget, for privacy models that take one.")]
 Clip = Annotated[float | None, _privacy(help="How many records' worth a client may add, when it is the unit.")]
 Colluding = Annotated[
     int | None,
@@ -105,12 +105,12 @@ Colluding = Annotated[
         show_default=False,
     ),
 ]
-Rounds = Annotated[int | None, _privacy(help="How many rounds the method asks.")]
+Rounds = Annotated[int | None, _privacy(help="Number of rounds of the method.")]
 ParticipationWord = Annotated[
     str,
     _privacy(
         "--participation",
-        help="Who takes part: 'everyone', 'disjoint' (each client in one round), or each client's chance a round, "
+        help="Who takes part: 'everyone', 'disjoint' (each client in one round), or each client's chance per round, "
         "such as 0.1.",
     ),
 ]
@@ -144,7 +144,7 @@ def _refuse_seed(seed: str | None) -> None:
 OldSeed = Annotated[str | None, Option("--seed", hidden=True, callback=_refuse_seed)]
 
 LedgerFile = Annotated[
-    Path | None, _privacy("--ledger", help="Ledger that the total is debited to before anything is asked.")
+    Path | None, _privacy("--ledger", help="Ledger that the total is debited to before any query is sent.")
 ]
 Account = Annotated[str, _privacy(help="Account of the ledger.")]
 
@@ -156,7 +156,9 @@ Bundle = Annotated[
     _report(help="Write the report with its evidence into this zip file; `fedcalib verify` checks it."),
 ]
 
-DryRun = Annotated[bool, _general("--dry-run", help="Say what would be asked and what it would cost; ask nothing.")]
+DryRun = Annotated[
+    bool, _general("--dry-run", help="Show which queries would be sent and what they would cost; send none.")
+]
 State = Annotated[
     Path | None,
     _general(

@@ -49,4 +49,5 @@ def plan(
     drawn = {} if plot is None else {"plot": str(found.plot(plot))}
     written: dict[str, Any] = {} if out is None else {"files": found.save(out)}
     written |= {} if bundle is None else {"bundle": str(found.bundle(bundle))}
-    Voice(format_ is options.Format.JSON).result({**found.to_json(), **drawn, **written}, found.tables())
+    tables = [*found.tables(), *documents.files_table(written)]
+    Voice(format_ is options.Format.JSON).result({**found.to_json(), **drawn, **written}, tables)

@@ -47,7 +47,7 @@ def start(
 def admit(
     sites: Annotated[list[str], Argument(help="Names of the sites, as given to `fedcalib certs`.")],
     *,
-    keys: Annotated[Path, Option(help="Folder with the sites' public keys, one subfolder a site.")],
+    keys: Annotated[Path, Option(help="Folder with the sites' public keys, one subfolder per site.")],
     host: Host = "127.0.0.1",
     port: Port = 8000,
     state: State = Path("server-state"),

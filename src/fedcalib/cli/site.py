@@ -60,6 +60,8 @@ Stream = Annotated[
 ]
 Server = Annotated[str, Option(help="Host and port of the server.")]
 Label = Annotated[str | None, Option(help="Column of the true classes.")]
+Groups = Annotated[list[str] | None, Option("--group", help="A column that jobs may group records by; repeatable.")]
+Rival = Annotated[str | None, Option(help="A column of another model's scores of class 1, which jobs may compare.")]
 Insecure = Annotated[bool, Option("--insecure", help="No TLS and no node authentication.")]
 PolicyFile = Annotated[Path | None, Option(help="The site's policy.toml; without one the cautious default holds.")]
 
@@ -86,6 +88,8 @@ def start(
     logits: options.Logits = None,
     probs: options.Probs = None,
     unit: options.Unit = None,
+    group: Groups = None,
+    rival: Rival = None,
     insecure: Insecure = False,
     monitor: Annotated[
         str | None, Option(help="Address for /health and /metrics, such as 127.0.0.1:9100; needs the extra metrics.")
@@ -95,9 +99,9 @@ def start(
 ) -> None:
     """Start a site that answers within its policy and writes everything down."""
     rules = Policy() if policy is None else Policy.read(policy)  # a wrong one is told now, not at the first query
-    columns = {"label": label, "score": score, "logits": logits, "probs": probs, "unit": unit}
+    columns = {"label": label, "score": score, "logits": logits, "probs": probs, "unit": unit, "rival": rival}
     node = _places(data, query, {"policy": policy, "state": state}, keys)
-    node |= _stated({**columns, "stream": _yes(stream)})
+    node |= _stated({**columns, "groups": _joined(group), "stream": _yes(stream)})
     check_keys(None if insecure else keys, insecure)
     link = _link(server, None if insecure else keys / "ca.crt")
     key = None if insecure else keys / "node"
@@ -114,6 +118,10 @@ def start(
 
 def _yes(stated: bool | None) -> str | None:
     return None if stated is None else "yes" if stated else "no"
+
+
+def _joined(names: list[str] | None) -> str | None:
+    return ",".join(names) if names else None
 
 
 def _stated(words: Mapping[str, str | None]) -> dict[str, str]:
@@ -172,14 +180,17 @@ def check(
     logits: options.Logits = None,
     probs: options.Probs = None,
     unit: options.Unit = None,
+    group: Groups = None,
+    rival: Rival = None,
     insecure: Insecure = False,
     format_: options.Shape = options.Format.TEXT,
 ) -> None:
     """Check everything that `site start` needs: policy, keys, records, state, budget, server, clock; ask nothing."""
     from fedcalib.deploy.checks import check_site
 
-    words = {"label": label, "score": score, "logits": logits, "probs": probs, "unit": unit}
-    node = _places(data, query, {"policy": policy, "state": state}, keys) | _stated({**words, "stream": _yes(stream)})
+    words = {"label": label, "score": score, "logits": logits, "probs": probs, "unit": unit, "rival": rival}
+    words |= {"groups": _joined(group), "stream": _yes(stream)}
+    node = _places(data, query, {"policy": policy, "state": state}, keys) | _stated(words)
     found = check_site(node, keys, _link(server, None if insecure else keys / "ca.crt"))
     rows = tuple((one.name, "fine" if one.fine else "NOT FINE", one.what) for one in found)
     document = [{"name": one.name, "fine": one.fine, "what": one.what} for one in found]

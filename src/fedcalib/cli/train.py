@@ -88,4 +88,5 @@ def train(
     columns = ("round", "update", "held-out log loss", "held-out accuracy")
     rows = [["-" if value is None else f"{value:.4g}" for value in one.values()] for one in document["rounds"]]
     shown = documents.TextTable("Training", columns, tuple(map(tuple, rows)))
-    voice.result(document, [shown, documents.facts_table("Privacy", document["privacy"])])
+    spent = documents.facts_table("Privacy", document["privacy"])
+    voice.result(document, [shown, spent, *documents.files_table(document)])

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from fedcalib.data.columns import ColumnLayout, Columns
 from fedcalib.data.databases import open_query
+from fedcalib.data.paths import expand, open_table
 from fedcalib.data.reading import Reading, ReadingNote, RejectedRecords, from_frame, read, read_checked
-from fedcalib.data.tables import Table, expand, open_table
+from fedcalib.data.tables import Table
 
 __all__ = ["ColumnLayout", "Columns", "Reading", "ReadingNote", "RejectedRecords", "Table"]
 __all__ += ["expand", "from_frame", "open_query", "open_table", "read", "read_checked"]

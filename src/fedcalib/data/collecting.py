@@ -107,10 +107,7 @@ class Collected:
         self.given.append(np.zeros((0, layout.classes)))
         for pile in (self.labels, self.owner, self.days):
             pile.append(np.zeros(0, dtype=np.int64))
-        for name in layout.groups:
-            self.extra[name] = [np.zeros(0, dtype=str)]
-        if layout.rival is not None:
-            self.extra[layout.rival] = [np.zeros(0)]
+        self.extra |= {name: [column] for name, column in layout.empty_columns().items()}
 
     def timed(self, federation: Federation, column: str | None) -> Federation:
         """The same records; days that were dates become dates again."""

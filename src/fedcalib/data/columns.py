@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
+import numpy as np
+
 from fedcalib.errors import InputError
+from fedcalib.types import Array
 
 _SITE = "site"
 _SCORE = "score"
@@ -74,6 +77,11 @@ class ColumnLayout:
         """The names of all columns to read, each once."""
         stated = (self.label, self.site, self.unit, self.time, self.person, self.rival)
         return tuple(dict.fromkeys((*self.scores, *(name for name in stated if name is not None), *self.groups)))
+
+    def empty_columns(self) -> dict[str, Array]:
+        """The columns beside scores and labels, without any row."""
+        rival = {} if self.rival is None else {self.rival: np.zeros(0)}
+        return {**{name: np.zeros(0, dtype=str) for name in self.groups}, **rival}
 
 
 @final

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final, final
 from urllib.parse import urlsplit
 
-from fedcalib.data.tables import BATCH, Table, expand, files_in, open_table
+from fedcalib.data.paths import expand, files_in, open_table
+from fedcalib.data.tables import BATCH, Table
 from fedcalib.errors import InputError, needs
 
 _DUCKDB: Final = (".duckdb", ".ddb")

@@ -9,7 +9,8 @@ from typing import Any, final
 
 import numpy as np
 
-from fedcalib.data.tables import BATCH, Table, column_array, expand, open_table
+from fedcalib.data.paths import expand, open_table
+from fedcalib.data.tables import BATCH, Table, column_array
 from fedcalib.errors import InputError
 from fedcalib.records import as_array
 

@@ -13,9 +13,10 @@ from typing import Any, final
 
 import numpy as np
 
+from fedcalib.data.checks import match_layouts
 from fedcalib.data.collecting import batch_records
 from fedcalib.data.columns import ColumnLayout, Columns
-from fedcalib.data.reading import Rejected, match_layouts
+from fedcalib.data.reading import Rejected
 from fedcalib.data.tables import Table
 from fedcalib.errors import InputError
 from fedcalib.federation import chosen_per_unit, record_tags
@@ -84,7 +85,9 @@ class RecordStream:
     @property
     def empty(self) -> Records:
         """The same columns without any record."""
-        return Records(np.zeros((0, self.classes)), np.zeros(0, dtype=np.int64), self._layouts[0].are_logits)
+        layout = self._layouts[0]
+        nothing, extra = np.zeros((0, self.classes)), layout.empty_columns()
+        return Records(nothing, np.zeros(0, dtype=np.int64), layout.are_logits, extra=extra)
 
     @property
     def found(self) -> Pass:

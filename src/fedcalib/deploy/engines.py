@@ -17,18 +17,18 @@ from fedcalib import wire
 from fedcalib.deploy.node import WatchedSite
 from fedcalib.errors import InputError, WireError
 from fedcalib.remote.protocol import ACTIONS, Refused, write
+from fedcalib.remote.site import COLUMNS
 
 SITES: Final = "FEDCALIB_SITES"  # the environment variable: a folder with fedcalib.json, or with one folder per site
 SETTINGS: Final = "fedcalib.json"
 _NAMES: Final = ("data-path", "query", "stream", "identity", "directory", "policy", "state")
-_COLUMNS: Final = ("score", "logits", "probs", "label", "unit", "positive", "classes")
 
 
 def write_settings(folder: Path, places: Mapping[str, str]) -> Path:
     """Write a site's own file into a folder: `data-path`, `identity`, `directory`, `state`, and what else it states."""
-    unknown = sorted(set(places) - {*_NAMES, *_COLUMNS})
+    unknown = sorted(set(places) - {*_NAMES, *COLUMNS})
     if unknown:
-        raise InputError(f"Expected {', '.join((*_NAMES, *_COLUMNS))}, found {', '.join(unknown)}.")
+        raise InputError(f"Expected {', '.join((*_NAMES, *COLUMNS))}, found {', '.join(unknown)}.")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / SETTINGS
     path.write_text(json.dumps(dict(places), indent=1) + "\n", encoding="utf-8")

@@ -114,7 +114,8 @@ class Job:
         row = registry.find("method", self.method)
         if row is None:
             raise InputError(f"Expected a method such as fed-bbq or score-curves, found '{self.method}'.")
-        made: Method[Any] = row.build(dict(self.settings))
+        options = {name: tuple(value) if isinstance(value, list) else value for name, value in self.settings.items()}
+        made: Method[Any] = row.build(options)
         return self.build_privacy().adapt(FitAndMeasure(made) if self.measure else made)
 
     def build_privacy(self) -> Privacy:

@@ -104,7 +104,7 @@ def debiased_error(gap: Floats, noise: Floats, sampling: Floats, count: Floats, 
     square = float(((gap**2 - variance) / count).sum()) / records
     measured = float(((4 * gap**2 * variance + 2 * variance**2) / count**2).sum()) / records**2
     drawn = float((gap**4 / count**3).sum()) / records - square**2  # variance of the squared gap of a record's bin
-    spread = (measured + max(drawn, 0.0) / records) ** 0.5
+    spread = max(measured + max(drawn, 0.0) / records, 0.0) ** 0.5
     found = within(square, square - Z * spread, square + Z * spread, 0.0, 1.0)
     return Measured(found.value**0.5, found.low**0.5, found.high**0.5)
 

@@ -223,27 +223,35 @@ class _FoldedNormal:
 
     def means(self, terms: Floats) -> tuple[Floats, Floats]:
         """Mean of each absolute value, and its derivative with respect to the true term."""
+        return self._folded(terms)[:2]
+
+    def _folded(self, terms: Floats) -> tuple[Floats, Floats, Floats]:
+        """Mean of each absolute value, its derivative, and the density of its noise at the true term."""
         from scipy.special import erf
 
         ratio = np.minimum(terms / self.divisor, _MAX_RATIO)
         slope = np.where(self.deviation > 0, erf(ratio / _SQRT_2), 1.0)
-        return _HALF_NORMAL_MEAN * self.deviation * np.exp(-0.5 * ratio**2) + terms * slope, slope
-
-    def third_moment(self, terms: Floats) -> float:
-        """Third central moment of the sum, as if the terms were independent."""
-        means, slope = self.means(terms)
-        variance = self.deviation**2
-        density = _HALF_NORMAL_MEAN * np.exp(-0.5 * np.minimum(terms / self.divisor, _MAX_RATIO) ** 2)
-        cubes = (terms**3 + 3 * terms * variance) * slope + self.deviation * (2 * variance + terms**2) * density
-        third = cubes - 3 * means * (terms**2 + variance) + 2 * means**3
-        return float(np.where(terms < _SYMMETRIC_RATIO * self.deviation, third, 0.0).sum())
+        bell = np.exp(-0.5 * ratio**2)
+        return _HALF_NORMAL_MEAN * self.deviation * bell + terms * slope, slope, _HALF_NORMAL_MEAN * bell
 
     def moments(self, terms: Floats) -> tuple[float, float]:
         """Mean and standard deviation of the sum; correlations enter to first order, through the derivatives."""
-        means, slope = self.means(terms)
+        return self._two(terms, *self.means(terms))
+
+    def _two(self, terms: Floats, means: Floats, slope: Floats) -> tuple[float, float]:
         own = (1 - slope**2) * self.deviation**2 + terms**2 - means**2
         variance = slope @ self.covariance @ slope + np.maximum(own, 0.0).sum()
         return float(means.sum()), float(max(variance, 0.0)) ** 0.5
+
+    def three_moments(self, terms: Floats) -> tuple[float, float, float]:
+        """Mean and standard deviation of the sum, and its third central moment as if the terms were independent."""
+        means, slope, density = self._folded(terms)
+        variance = self.deviation**2
+        square = terms**2
+        cubes = (terms**3 + 3 * terms * variance) * slope + self.deviation * (2 * variance + square) * density
+        third = cubes - 3 * means * (square + variance) + 2 * means**3
+        skewed = np.where(terms < _SYMMETRIC_RATIO * self.deviation, third, 0.0)
+        return *self._two(terms, means, slope), float(skewed.sum())
 
 
 def _signed_bound(terms: Floats, distribution: _FoldedNormal) -> float:
@@ -271,8 +279,8 @@ def _tails(distribution: _FoldedNormal, terms: Floats, z: float) -> tuple[float,
     Absolute values are skewed to the right, so the lower quantile is nearer than a normal distribution has it, and the
     upper one farther (the first term of the Cornish-Fisher expansion).
     """
-    mean, deviation = distribution.moments(terms)
-    skew = distribution.third_moment(terms) / max(deviation, 1e-100) ** 3 * (z * z - 1) / 6
+    mean, deviation, third = distribution.three_moments(terms)
+    skew = third / max(deviation, 1e-100) ** 3 * (z * z - 1) / 6
     return mean - max(z - skew, 0.0) * deviation, mean + (z + skew) * deviation
 
 

@@ -48,6 +48,7 @@ _OUTSIDE: Final = (
 )
 _MOST_DOUBT: Final = 3.0  # that counts in how many records are needed
 _REGRESSION: Final = 4.0  # times as many records as counts need, about
+_NO_RECORD: Final = 0.5  # sums over fewer than half a record are sums over none
 UNKNOWN: Final = Measured(float("nan"), 0.0, 1.0)
 
 
@@ -92,7 +93,7 @@ class BinaryFigures:
     def all(self) -> dict[str, Measured]:
         """The figures by name; NaN where the counts do not determine one."""
         negative, positive, records = self.sheet.known.tolist()
-        known = records and (self.totals is None or self.totals.records > 0)
+        known = records and (self.totals is None or self.totals.records > _NO_RECORD)
         both = known and negative and positive
         found = {name: make(self) if both else UNKNOWN for name, make in _OF_BOTH.items()}
         found |= {name: make(self) if known else UNKNOWN for name, make in _OF_RECORDS.items()}
@@ -100,7 +101,7 @@ class BinaryFigures:
 
     def decisions(self, threshold: float) -> dict[str, Measured]:
         """What calling records with at least this score positive leads to."""
-        if not self.sheet.known[2] or (self.totals is not None and not self.totals.records > 0):
+        if not self.sheet.known[2] or (self.totals is not None and not self.totals.records > _NO_RECORD):
             return dict.fromkeys(DECISIONS, UNKNOWN)
         if self.totals is not None and threshold == self.threshold:
             return _exact_decisions(self.totals, threshold)

@@ -137,8 +137,9 @@ def unevenness(counts: Floats) -> Floats:
     beside = np.concatenate([counts[:1], counts, counts[-1:]])
     left, right = beside[:-2], beside[2:]
     smooth = (np.minimum(left, right) >= counts / 4) & (counts > 0)
-    slope: Floats = np.divide(np.abs(right - left), 2 * counts, out=np.full(len(counts), 3.0), where=smooth)
-    return np.minimum(slope / 6, 0.5)
+    rise = np.minimum(np.abs(right - left), 6 * counts)  # a quotient by almost nothing would overflow
+    slope: Floats = np.divide(rise, 2 * counts, out=np.full(len(counts), 3.0), where=smooth)
+    return slope / 6
 
 
 def _undecided_pairs(counts: Floats) -> float:

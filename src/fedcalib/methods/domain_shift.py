@@ -354,12 +354,13 @@ class DomainGaps(RecordQuery):
         return Rows(np.where(known[:, None], cells, -1), np.concatenate([curves, np.ones((len(domain), 1))], axis=1))
 
     def _domains(self, records: Records) -> Floats:
-        if not len(records):
-            return np.zeros(0, dtype=np.int64)
-        if self.column not in records.extra:
-            raise InputError(f"Expected a column '{self.column}' of domain numbers, found {sorted(records.extra)}.")
-        column = np.asarray(records.extra[self.column])
-        return np.where((column > -1) & (column < self.domains), column, -1).astype(np.int64)  # NaN is in no domain
+        """Of text, as files have it, what is a number; NaN is in no domain."""
+        column = np.asarray(records.column(self.column, "of domain numbers"))
+        if column.dtype.kind not in "iufb":
+            text = column.astype(str)
+            plain = np.char.isdecimal(text) & (np.char.str_len(text) < 10)
+            column = np.where(plain, text, "-1").astype(np.int64)
+        return np.where((column > -1) & (column < self.domains), column, -1).astype(np.int64)
 
 
 @final

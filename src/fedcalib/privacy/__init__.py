@@ -122,7 +122,7 @@ class Privacy(ABC):
     @property
     @abstractmethod
     def private(self) -> bool:
-        """Whether exact counts of records or clients would reveal something that this model protects."""
+        """Whether exact counts of records or clients would reveal something that this privacy model protects."""
 
     def adapt(self, method: Method[T]) -> Method[T]:
         """The method, adapted to this model's budget before anything is planned."""

@@ -151,9 +151,7 @@ def scores_of(records: Records, column: str = "") -> Floats:
     """
     if not column:
         return records.score
-    if column not in records.extra:
-        raise InputError(f"Expected a column '{column}' of scores, found {sorted(records.extra) or 'none'}.")
-    scores = np.asarray(records.extra[column], dtype=np.float64)
+    scores = np.asarray(records.column(column, "of scores"), dtype=np.float64)
     if scores.ndim != 1:
         raise InputError(f"Expected one score per record in the column '{column}', found shape {scores.shape}.")
     return np.minimum(np.fmax(scores, 0.0), 1.0)
@@ -285,9 +283,8 @@ class PairedCells(RecordQuery):
 
 def groups_of(records: Records, column: str, values: Values) -> Ints:
     """The number of each record's group, shape (n,): the place of its value in the list, or the length of the list."""
-    if column not in records.extra:
-        raise InputError(f"Expected a column '{column}' of groups, found {sorted(records.extra) or 'none'}.")
-    found = np.asarray(records.extra[column]).reshape(len(records), -1)[:, 0]
+    found = np.asarray(records.column(column, "of groups"))
+    found = found if found.ndim == 1 else found.reshape(len(records), -1)[:, 0]
     place = np.full(len(records), len(values), dtype=np.int64)
     for index, value in enumerate(values):
         same = found == value if found.dtype.kind in "iufb" else np.char.equal(found.astype(str), str(value))

@@ -23,7 +23,7 @@ from fedcalib.accounting import epsilon
 from fedcalib.accounting.events import Composed, Event, Parallel, Pure
 from fedcalib.accounting.spending import Spending
 from fedcalib.cohort import MIN_CLIENTS, MIN_RECORDS, Cohort
-from fedcalib.errors import FedcalibError, InputError
+from fedcalib.errors import FedcalibError, InputError, MissingColumn
 from fedcalib.loop import Outline
 from fedcalib.privacy import Mechanism, Privacy
 from fedcalib.query import Block, Join, Query
@@ -287,6 +287,8 @@ def fitting() -> Iterator[None]:
         yield
     except Refusal:
         raise
+    except MissingColumn as error:
+        raise Refusal("columns", f"{error} State such a column with --group or --rival if jobs may use it.") from error
     except FedcalibError as error:
         raise Refusal("mechanism", str(error)) from error
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError) as error:

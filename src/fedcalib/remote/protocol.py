@@ -81,6 +81,8 @@ ACTIONS = ("hello", "begin", "shares", "ask", "confirm", "unmask")
 REASONS = {
     "malformed": "could not read the request; both sides need versions of fedcalib that fit together",
     "query": "does not allow such a query; ask its operator to add it to the policy, or choose another method",
+    "columns": "states no column of that name for such a job; leave it out, or ask its operator to state it with "
+    "--group or --rival",
     "mechanism": "does not allow this privacy model here; use another one, or ask its operator to allow it",
     "epsilon": "allows a smaller epsilon only; spend less, or ask its operator to change the policy",
     "budget": "has too little of its yearly budget left; spend less, or wait",

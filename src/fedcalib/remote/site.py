@@ -15,11 +15,12 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -173,6 +174,8 @@ class Site:
         for part in (query, query.sufficient):
             if part.total(self._empty, Secure()).shape != (part.size,):
                 raise Refusal("query", f"Expected {type(part).__name__} to fit these records, found another size.")
+            with suppress(RefusedError):  # about whole clients
+                part.rows(self._empty.records)  # a sum over nobody does not look for the columns it needs
         if isinstance(self.federation, StreamedFederation):
             self.federation.rehearse(mechanism, query, Secure())
 
@@ -415,7 +418,7 @@ def logged_reason(error: Exception) -> str:
     return str(error) if isinstance(error, FedcalibError | OSError) else type(error).__name__
 
 
-_COLUMNS = ("score", "logits", "probs", "label", "unit", "positive", "classes")
+COLUMNS: Final = ("score", "logits", "probs", "label", "unit", "positive", "classes", "rival", "groups")
 
 
 def open_site(places: Mapping[str, Any], load: Callable[[], Federation | StreamedFederation], policy: Policy) -> Site:
@@ -507,7 +510,9 @@ def _tables(config: Mapping[str, Any]) -> tuple[tuple[Table, str], ...]:
 
 
 def _columns(config: Mapping[str, Any]) -> Columns:
-    stated: dict[str, Any] = {name: str(config[name]) for name in _COLUMNS if name in config}
+    stated: dict[str, Any] = {name: str(config[name]) for name in COLUMNS if name in config}
+    if "groups" in stated:  # several columns
+        stated["groups"] = tuple(name.strip() for name in stated["groups"].split(","))
     return Columns(**stated, one_site=True, max_missing=1.0)
 
 

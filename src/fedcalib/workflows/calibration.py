@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Final, Unpack, final
 
 from fedcalib import wire
 from fedcalib.accounting.spending import Spending
-from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator
+from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator, Identity
 from fedcalib.artifacts.evaluation import Fitted
 from fedcalib.artifacts.performance import Performance
 from fedcalib.artifacts.performance_parts import PairedPerformance
 from fedcalib.artifacts.saving import with_disclosure
 from fedcalib.cohort import MIN_RECORDS, Disjoint, Everyone, Participation
-from fedcalib.data.reading import wording
+from fedcalib.data.checks import wording
 from fedcalib.display import check_made
 from fedcalib.errors import BudgetError, InputError, RefusedError
 from fedcalib.federation import Federation
@@ -191,7 +191,8 @@ class CalibrationResult(WorkflowResult):
     @property
     def sentences(self) -> tuple[str, ...]:
         """On which records it was measured, the privacy statement, and the warnings."""
-        return (*self._summary(type(self.method).__name__)[1:], self.privacy.statement, *self.warnings)
+        more = (text for text in self.warnings if text != self.headline)
+        return (*self._summary(type(self.method).__name__)[1:], self.privacy.statement, *more)
 
     def tables(self) -> list[documents.TextTable]:
         """The result for people."""
@@ -307,14 +308,16 @@ class CalibrationResult(WorkflowResult):
             "records that were not fitted" if self.held_out else "the records that were fitted, which flatters a little"
         )
         known = verdicts.known(self.after)
-        state = (
-            (f"After calibration, {_lower(verdicts.calibration(known))}",) if OBSERVED_EXPECTED.name in known else ()
-        )
+        said = (verdicts.calibration(known),) if OBSERVED_EXPECTED.name in known else ()
+        changed = not isinstance(self.calibrator, Identity)
+        state = (f"After calibration, {_lower(text)}" if changed else text for text in said)
         return (self._effect, *state, f"Both were measured on {where}. Verdicts follow from the paired change.")
 
     @property
     def _effect(self) -> str:
-        """The headline: the verdict on the calibration error, and what got worse."""
+        """The headline: the verdict on the calibration error, and what got worse; or why nothing was changed."""
+        if isinstance(self.calibrator, Identity):
+            return _kept(self.calibrator)[0]
         before, after = (documents.metrics(one) or {} for one in (self.before, self.after))
         titles = {metric.name: metric.title for metric in METRICS}
         worse = [titles[name] for name, verdict in self.verdicts.items() if verdict == "worse"]
@@ -323,6 +326,21 @@ class CalibrationResult(WorkflowResult):
             f"The calibration error (ECE) went from {before[ECE.name]['value']:.4f} to {after[ECE.name]['value']:.4f}: "
         )
         return f"{said}{verdict}." + (f" Worse: {', '.join(worse)}." if worse else " No metric is clearly worse.")
+
+
+def _kept(calibrator: Calibrator) -> tuple[str, ...]:
+    """Why a classifier was left as it is, if it was."""
+    if not isinstance(calibrator, Identity):
+        return ()
+    reason = calibrator.reason.removeprefix("nothing was changed: ")
+    return ("The classifier was left as it is" + (f": {reason}." if reason else "."),)
+
+
+def _compared(found: PairedPerformance, calibrator: Calibrator) -> PairedPerformance:
+    """What was measured; where nothing was changed, two estimates of one figure must not look like a change."""
+    if not isinstance(calibrator, Identity):
+        return found
+    return replace(found, after=found.before, change=dict.fromkeys(found.change, Measured(0.0, 0.0, 0.0)))
 
 
 def _lower(sentence: str) -> str:
@@ -433,7 +451,8 @@ class Calibration:
         measure = self._measure(UNCHANGED, scaled(self.privacy, parts.measurement), held)
         if measure.spending.unit != fit.spending.unit:
             raise RefusedError(
-                "the method and the metrics protect different units under this model, which no budget can add up"
+                "the method and the metrics protect different units under this privacy model, which no budget can add "
+                "up"
             )
         return Phases(fit, measure, parts.parallel)
 
@@ -473,6 +492,7 @@ class Calibration:
         smallest = smallest_count(self.privacy, self.min_count)
         numbers = sum(phase.agreed.numbers for phase in phases.all)
         spent = for_units(as_published(conductor.stated(phases.total), numbers, smallest), self.data.columns.unit)
+        found = None if found is None else _compared(found, fitted.artifact)
         missing = () if found is None else documents.missing(found.before, found.after, found)
         return CalibrationResult(
             method=self.method,
@@ -487,7 +507,7 @@ class Calibration:
             sites=site_rows(split.held if found else None, fitted.artifact, self.privacy),
             phases=phases.all,
             left_out=split.warnings,
-            remarks=(*phases.warnings, *missing),
+            remarks=(*_kept(fitted.artifact), *phases.warnings, *missing),
             replayed=conductor.replayed,
             provenance=self._provenance,
         )

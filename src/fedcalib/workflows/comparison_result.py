@@ -163,7 +163,7 @@ class ComparisonResult(WorkflowResult):
         tables = [documents.TextTable(title, columns, tuple(map(self._cells, (self.base, *self.rows))))]
         if self.refused:
             tables.append(documents.TextTable("Refused", ("method", "reason"), tuple(self.refused.items())))
-        return [*tables, documents.facts_table("", {"privacy": self.statement})]
+        return [*tables, documents.facts_table("", {"±": self._spread, "privacy": self.statement})]
 
     def plot(self, name: str | None = None) -> Any:
         """The methods as rows of dots, one figure per metric, or the one of a title such as "ECE"."""
@@ -214,6 +214,13 @@ class ComparisonResult(WorkflowResult):
         if not self.simulation or self.repeats == 1:
             return {} if not self.simulation else {"Intervals": "none: one split"}
         return {"Intervals": f"one standard deviation over {self.repeats} splits"}
+
+    @property
+    def _spread(self) -> str | None:
+        """What the figures after ± are, where there are any."""
+        if not self.simulation:
+            return f"half of a {documents.LEVEL} interval"
+        return f"one standard deviation over {self.repeats} splits" if self.repeats > 1 else None
 
     @property
     def _doubt(self) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ class DryRun:
 
 
 SCHEMA_VERSION: Final = 1
+LEVEL: Final = "95%"  # of every interval that is stated
 Folder: TypeAlias = Path | str
 
 
@@ -93,7 +94,7 @@ def minimum(min_count: int | None) -> dict[str, int]:
 
 
 def counts(source: Federation | Runtime | Schema, privacy: Privacy) -> dict[str, int | None]:
-    """Count sites and records, where that tells nobody anything that the model hides."""
+    """Count sites and records, where that tells nobody anything that the privacy model hides."""
     if privacy.private:
         return {"sites": None, "records": None}
     if isinstance(source, Federation):
@@ -161,7 +162,7 @@ def metrics_table(
         )
         for metric in names
     )
-    return TextTable(title, ("metric", *shown), rows)
+    return TextTable(f"{title}, with {LEVEL} intervals", ("metric", *shown), rows)
 
 
 def reasons_table(*reasons: Mapping[str, str]) -> list[TextTable]:
@@ -207,13 +208,20 @@ def said(measured: Mapping[str, float | None] | str | None, reason: str = "-") -
         return measured
     if measured is None or measured["value"] is None:
         return reason
-    low, high = ("?" if measured[end] is None else f"{measured[end]:.4f}" for end in ("low", "high"))
-    return f"{measured['value']:.4f} ({low} to {high})"
+    low, high = ("?" if measured[end] is None else f"{measured[end]:z.4f}" for end in ("low", "high"))
+    return f"{measured['value']:z.4f} ({low} to {high})"
 
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> TextTable:
     """Facts as a table, one per row; what is unknown is left out."""
     return TextTable(title, ("", ""), tuple((name, str(value)) for name, value in facts.items() if value is not None))
+
+
+def files_table(written: Mapping[str, Any]) -> list[TextTable]:
+    """Where a command wrote its files and its bundle, if it wrote any."""
+    bundle = {"bundle": written["bundle"]} if "bundle" in written else {}
+    places = {**written.get("files", {}), **bundle}
+    return [facts_table("Files", places)] if places else []
 
 
 def phase_tables(phases: Sequence[Phase[Any]]) -> list[TextTable]:

@@ -306,9 +306,9 @@ class Evaluation:
         budget = self.privacy.budget
         if self.per_client and budget is not None and budget.unit == "record":
             raise InputError(
-                f"Expected --per-client with a model that hides whole clients or none (open, secagg, user), found "
-                f"{type(self.privacy).__name__}: a client's own error is a fact about the client, and this model hides "
-                "records."
+                "Expected --per-client with a privacy model that protects whole clients, or none (open, secagg, user), "
+                f"found {type(self.privacy).__name__}, which protects records: a client's own error is a fact about "
+                "the client."
             )
         methods = self._methods
         method = methods[0] if len(methods) == 1 else Together(methods)

@@ -206,7 +206,9 @@ class MonitorResult(WorkflowResult):
             (titles[name], f"{found.value:.4f} ({found.low:.4f} to {found.high:.4f})")
             for name, found in self.overall.items()
         )
-        return documents.TextTable("All windows, weighted by records", ("metric", "value"), rows)
+        return documents.TextTable(
+            "All windows, weighted by records", ("metric", f"value ({documents.LEVEL} interval)"), rows
+        )
 
     def _metric_rows(self) -> tuple[MetricRow, ...]:
         """Rows of the report: metrics over all windows, and what windows can detect."""
@@ -355,12 +357,16 @@ def _records(window: Window) -> float:
     return max(found, 0.0) if isfinite(found) else 0.0
 
 
+_COLUMN: Final = {"confidence": "mean prediction", AUC.name: AUC.title}  # signals by the titles of their columns
+
+
 def _row(window: Window, served: bool) -> tuple[str, ...]:
     metrics = [_value(metric)(window) for metric in _shown()]
     figures = (*metrics, *([_served(window)] * served), _confidence(window), window.review.estimate)
     said = ("-" if one is None or one.value != one.value else f"{one.value:.4f}" for one in figures)
-    detects = ", ".join(f"{name} {size:.3f}" for name, size in window.detectable.items())
-    return (window.label, *said, detects or "-", _alarms(window))
+    detects = ", ".join(f"{_COLUMN.get(name, name)} {size:.3f}" for name, size in window.detectable.items())
+    alarms = ", ".join(_COLUMN.get(alarm.signal, alarm.signal) for alarm in window.alarms)
+    return (window.label, *said, detects or "-", alarms)
 
 
 _LIMITS: Final = (
