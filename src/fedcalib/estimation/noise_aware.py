@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, final
 
 import numpy as np
@@ -35,7 +36,7 @@ _SYMMETRIC_RATIO: Final = 8.0  # beyond this ratio the absolute value is as symm
 
 _NEIGHBOURS: Final = np.array([-2, -1, 1, 2])  # terms on either side that determine a sign
 _HALVINGS: Final = 26
-_DRAWS: Final = 200
+_DRAWS: Final = 400
 _TAIL: Final = 0.025
 _MAX_NEWTON_STEPS: Final = 100
 _SQRT_2: Final = 2**0.5
@@ -88,10 +89,27 @@ def simulated_interval(terms: Floats, covariance: Floats) -> tuple[float, float]
 
 
 def normal_draws(covariance: Floats) -> Floats:
-    """Draws with this covariance, the same for every table and symmetric, shape (draws, k)."""
+    """Draws with this covariance, the same for every table and symmetric, shape (draws, k).
+
+    They are spread evenly, above all along the directions of largest variance. As many random numbers would have
+    upper quantiles from 1.6 to 2.3 deviations, depending on the direction, where 1.96 is right.
+    """
     values, vectors = np.linalg.eigh(covariance)
-    half = np.random.default_rng(0).standard_normal((_DRAWS // 2, len(values)))
+    half = _even_normals(len(values))[:, ::-1]  # the largest variance is the last
     return np.asarray(np.concatenate([half, -half]) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
+
+
+@cache
+def _even_normals(dimensions: int) -> Floats:
+    """Normal quantiles of evenly spread points, steps of square roots of primes, shape (draws / 2, dimensions)."""
+    from scipy.special import ndtri
+
+    limit = max(16, 2 * dimensions * dimensions.bit_length())  # more than so many primes are below it
+    numbers = np.arange(2, limit)
+    primes = numbers[[not (number % numbers[numbers * numbers <= number] == 0).any() for number in numbers]]
+    steps = np.arange(1, _DRAWS // 2 + 1)[:, None] * np.sqrt(primes[:dimensions])
+    found: Floats = ndtri((0.5 + steps) % 1.0)
+    return found
 
 
 def _of_absolute(terms: Floats, covariance: Floats) -> Floats:

@@ -129,8 +129,11 @@ class BinaryFigures:
         return self._of_few(Estimate(found.value, found.sampling, found.noise + extra, found.reading)).share()
 
     def average_precision(self) -> Measured:
+        """The lower end is that of the value without what each positive adds to its own precision."""
         found = self._of_few(self.sheet.estimate(sheets.average_precision(self.sheet)))
-        return found.share() if self.sheet.table.exact else found.skewed_share()
+        less = replace(found, value=found.value - sheets.precision_excess(self.sheet))
+        own, lower = (each.share() if self.sheet.table.exact else each.skewed_share() for each in (found, less))
+        return Measured(own.value, min(own.low, lower.low), own.high)
 
     def _of_few(self, found: Estimate) -> Estimate:
         """An estimate whose sampling variance the rarer label decides: Student's quantile instead of a normal one.
@@ -159,8 +162,8 @@ class BinaryFigures:
         if self.totals is not None:
             rate = self.totals.positives / self.totals.records
             value = 1 - self.totals.mean(1).value / (rate * (1 - rate))
-            found = Estimate(value, found.sampling, 0.0)
-        return self._of_few(found).normal(high=1.0)
+            found = replace(found, value=value)
+        return self._of_few(found).skewed(high=1.0)
 
     def prevalence(self) -> Measured:
         if self.totals is not None:

@@ -22,7 +22,7 @@ import numpy as np
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, ScoreTable
 from fedcalib.metrics.intervals import Measured, critical, normal_quantile
 from fedcalib.numeric import bisected, log_odds, sigmoid
-from fedcalib.types import Bools, Floats
+from fedcalib.types import Bools, Floats, Ints
 
 LEVEL: Final = 0.95
 Z: Final = normal_quantile(LEVEL)
@@ -31,6 +31,7 @@ _HALVINGS: Final = 40
 _FEW: Final = 30  # hits or misses below which a normal approximation does not do
 _INFORMATION_Z: Final = 4.0  # standard deviations by which the information of a regression exceeds its noise
 _TOLERANCE: Final = 1e-10
+_LEAST_SKEWNESS: Final = 1e-3  # below which it makes no difference
 _TINY: Final = 1e-300
 _REACH: Final = 8.0  # standard deviations within which the end of an interval is looked for
 _SCORE_HALVINGS: Final = 11
@@ -58,6 +59,7 @@ class Estimate:
     sampling: float
     noise: float
     reading: float = 0.0
+    skewness: float = 0.0  # of the estimate, from sampling
 
     @property
     def deviation(self) -> float:
@@ -67,6 +69,19 @@ class Estimate:
         """The value with a normal interval, both within the possible range."""
         half = self._half(self.deviation)
         return within(self.value, self.value - half, self.value + half, low, high)
+
+    def skewed(self, low: float = -np.inf, high: float = np.inf) -> Measured:
+        """The value with the wider of two intervals at each end: the normal one, and Hall's, which knows the skewness.
+
+        Hall (1992) turns the ratio T of error and estimated deviation, which is skewed twice, by the estimate and by
+        its deviation, into g(T) = T + s T^2 / 3 + s^2 T^3 / 27 + s / 6, which is nearly normal.
+        """
+        found, s = self.normal(low, high), self.skewness
+        if abs(s) < _LEAST_SKEWNESS:
+            return found
+        ends = [3 / s * (np.cbrt(1 + s * (z - s / 6)) - 1) * self.deviation for z in (Z, -Z)]
+        least, most = (self.value - float(end) for end in ends)
+        return within(self.value, min(found.low, least), max(found.high, most), low, high)
 
     def positive(self, high: float = np.inf) -> Measured:
         """The value with an interval for a mean whose sampling variance grows with it, such as a loss of rare events.
@@ -280,8 +295,10 @@ class ScoreSheet:
     def estimate(self, figure: Functional) -> Estimate:
         """One step from the nonnegative counts, with the variances of sampling and noise."""
         moved = figure.value + float((figure.influence * (self.table.counts - self.counts)).sum())
-        sampling = float((self.counts * np.square(figure.influence)).sum())
-        return Estimate(moved, sampling, float(self.table.variance(figure.influence[None])[0]), figure.reading)
+        sampling, third = (float((self.counts * figure.influence**power).sum()) for power in (2, 3))
+        noise = float(self.table.variance(figure.influence[None])[0])
+        skewness = third / max(sampling + noise, _TINY ** (2 / 3)) ** 1.5
+        return Estimate(moved, sampling, noise, figure.reading, skewness)
 
     def ratios(self, part: Floats, whole: Floats, undecided: Floats | None = None) -> Ratios:
         """Ratios of weighted sums; weights are (k, 2, cells), and `whole` may have one row for all."""
@@ -372,6 +389,17 @@ def average_precision(sheet: ScoreSheet) -> Functional:
     up = np.cumsum(positive * (called - hits) / called**2)
     down = np.cumsum(positive * hits / called**2)
     return Functional(value, np.stack([-down, precision - value + up]) / P)
+
+
+def precision_excess(sheet: ScoreSheet) -> float:
+    """How much the average precision of a sample is too large: each positive is among those called with it.
+
+    Among `called` records one is certainly a positive, which adds (1 - precision) / called to the precision there.
+    """
+    negative, positive = sheet.counts
+    called = np.maximum(_from_above(negative + positive), 1.0)
+    precision = np.minimum(_from_above(positive) / called, 1.0)
+    return float(positive @ ((1 - precision) / called)) / float(positive.sum())
 
 
 def _from_above(counts: Floats) -> Floats:
@@ -585,28 +613,48 @@ class ScoreTest:
         """The likelihood equation at a value in standard deviations, without what the other weights explain."""
         design, counts = self.fit.design, self.sheet.table.counts
         rate = design.rate(self._others(value))
-        hessian, negative = design.hessian(self.sheet.counts.sum(axis=0), rate), design.sums(rate)
-        each = np.stack([negative, negative - design.sums()], axis=1)  # (k, 2, cells)
-        part = np.delete(hessian[self.index], self.index) @ np.linalg.pinv(self._without(hessian))
-        own = each[self.index] - np.einsum("k,klc->lc", part, np.delete(each, self.index, axis=0))
+        hessian, negative = design.hessian(self._records, rate), design.sums(rate)
+        each = np.stack([negative, negative - self._whole], axis=1)  # (k, 2, cells)
+        part = hessian[self.index, self._other] @ _inverse(hessian[np.ix_(self._other, self._other)])
+        own = each[self.index] - np.tensordot(part, each[self._other], axes=1)
         variance = float((self.sheet.counts * own**2).sum()) + float(self.sheet.table.variance(own[None])[0])
         return float((own * counts).sum() / np.sqrt(max(variance, _TINY)))
 
     def _others(self, value: float) -> Floats:
         """All weights, the others fitted to this value of the one."""
-        weights, design = self.fit.weights.copy(), self.fit.design
+        weights, design, other = self.fit.weights.copy(), self.fit.design, self._other
         weights[self.index] = value
-        other, counts = np.arange(len(weights)) != self.index, self.sheet.table.counts
-        for _ in range(_NEWTON_STEPS if other.any() else 0):
+        signed = self.sheet.table.counts.sum(axis=0)
+        for _ in range(_NEWTON_STEPS if len(other) else 0):
             rate = design.rate(weights)
-            gradient = design.sums(rate) @ counts.sum(axis=0) - design.sums() @ counts[POSITIVE]
-            hessian = self._without(design.hessian(self.sheet.counts.sum(axis=0), rate))
-            weights[other] -= np.clip(np.linalg.pinv(hessian) @ gradient[other], -1.0, 1.0)
+            gradient = (design.sums(rate) @ signed - self._labels)[other]
+            hessian = design.hessian(self._records, rate)[np.ix_(other, other)]
+            weights[other] -= np.clip(_inverse(hessian) @ gradient, -1.0, 1.0)
         return weights
 
-    def _without(self, hessian: Floats) -> Floats:
-        """The rows and columns of the other weights."""
-        return np.delete(np.delete(hessian, self.index, axis=0), self.index, axis=1)
+    @cached_property
+    def _other(self) -> Ints:
+        return np.delete(np.arange(len(self.fit.weights)), self.index)
+
+    @cached_property
+    def _records(self) -> Floats:
+        return np.asarray(self.sheet.counts.sum(axis=0))
+
+    @cached_property
+    def _whole(self) -> Floats:
+        return self.fit.design.sums()
+
+    @cached_property
+    def _labels(self) -> Floats:
+        """Summed features of the positives, from signed counts, shape (k,)."""
+        return np.asarray(self._whole @ self.sheet.table.counts[POSITIVE])
+
+
+def _inverse(matrix: Floats) -> Floats:
+    """The pseudoinverse; of a single number, without a decomposition."""
+    if len(matrix) != 1:
+        return np.linalg.pinv(matrix)
+    return np.asarray(1 / matrix if matrix[0, 0] else np.zeros_like(matrix))
 
 
 @final
