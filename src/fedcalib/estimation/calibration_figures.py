@@ -13,6 +13,7 @@ from typing import Final, final
 
 import numpy as np
 
+from fedcalib.estimation.covariances import FullCovariance, SharedCovariance
 from fedcalib.estimation.noise_aware import ShapedSum, absolute_sum_interval, debiased_absolute, normal_draws
 from fedcalib.estimation.score_rates import Bins, Estimates
 from fedcalib.estimation.score_sheet import LogisticFit, ScoreSheet, logistic, mean_score, within
@@ -95,10 +96,11 @@ def gap_error(nearest: Floats, gap: Floats, noise: Floats, sampling: Floats, rec
     upper end is at most that of gaps in the shape of the sampling variances.
     """
     debiased = debiased_absolute(nearest, _LEFT * np.diag(noise))
-    bounds = absolute_sum_interval(gap, noise + np.diag(sampling))
+    bounds = absolute_sum_interval(gap, FullCovariance(noise).plus(sampling))
     high = bounds.high
     if noise.any():
-        shaped = ShapedSum(gap, np.diag(noise), np.diag(sampling), sampling + _SMALL, laplace=False)
+        own = SharedCovariance.independent(sampling)
+        shaped = ShapedSum(gap, np.diag(noise), own, sampling + _SMALL, laplace=False)
         high = max(min(high, shaped.interval(_SHAPE_Z, _SHAPE_Z)[1]), bounds.low)
     return within(float(debiased.sum()) / records, bounds.low / records, high / records, 0.0, 1.0)
 
@@ -132,7 +134,7 @@ def smooth_error(sheet: ScoreSheet) -> Measured:
     flat = linear.reshape(_TERMS, -1)
     terms = flat @ sheet.table.counts[:, some].reshape(-1)
     covariance = sheet.table.covariance(linear) + (flat * counts.reshape(-1)) @ flat.T
-    found = absolute_sum_interval(terms, covariance)
+    found = absolute_sum_interval(terms, FullCovariance(covariance))
     low, high = min(found.low, _least_sum(terms, covariance)), max(found.high, _largest_sum(terms, covariance))
     value *= _part(terms, normal_draws(sheet.table.covariance(linear)), _mean)
     return within(value, low / sheet.records, high / sheet.records, 0.0, 1.0)
