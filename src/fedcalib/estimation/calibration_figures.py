@@ -14,9 +14,12 @@ from typing import Final, final
 import numpy as np
 
 from fedcalib.estimation.covariances import FullCovariance, SharedCovariance
+from fedcalib.estimation.estimates import within
+from fedcalib.estimation.logistic import LogisticFit, logistic
 from fedcalib.estimation.noise_aware import ShapedSum, absolute_sum_interval, debiased_absolute, normal_draws
+from fedcalib.estimation.score_functionals import mean_score
 from fedcalib.estimation.score_rates import Bins, Estimates
-from fedcalib.estimation.score_sheet import LogisticFit, ScoreSheet, logistic, mean_score, within
+from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.estimation.score_table import NEGATIVE, POSITIVE
 from fedcalib.metrics.binning import bin_edges, bin_index_unchecked
 from fedcalib.metrics.calibration_line import spline_basis, spline_knots
