@@ -4,7 +4,8 @@ Run with `python -m benchmarks.evaluation.run`, perhaps with numbers of runs per
 (`300 1000`), minutes after which it stops (`--minutes 15`), and the cells to run (`--sizes 20000 --kinds tied rare`).
 What single runs found is kept in a folder for temporary files (`--keep`), so it goes on where it stopped; coverage.csv
 has all cells that have been begun. Cells are privacy model x kind of scores x records. A figure that is not stated is
-counted apart.
+counted apart. The folder has a part for each state of the source, named by its hash, so that runs of different code are
+never counted together; the column `code` of the table has it too.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import argparse
 import csv
 import tempfile
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from time import monotonic
 
 import numpy as np
 
+import fedcalib
 from benchmarks.evaluation.simulation import KINDS, MODELS, studies, summary
 
 SIZES = (600, 2_000, 20_000)
@@ -27,12 +30,22 @@ PIECE = 100  # runs between two looks at the clock
 Found = list[dict[str, tuple[float, float, float] | None]]
 
 
+def state_of_code() -> str:
+    """A hash of everything that an evaluation is computed with."""
+    package = Path(fedcalib.__file__).parent
+    parts = ("accounting", "artifacts", "estimation", "flows", "methods", "metrics", "privacy", "queries")
+    files = sorted(file for part in parts for file in (package / part).glob("*.py"))
+    simulation = Path(__file__).with_name("simulation.py")
+    return sha256(b"".join(file.read_bytes() for file in (*files, simulation))).hexdigest()[:8]
+
+
 class Kept:
     """What single runs of each cell found, in files."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self.code = state_of_code()
+        self.folder = folder / self.code
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def _path(self, cell: tuple[int, str, str]) -> Path:
         return self.folder / f"{cell[2]}-{cell[1]}-{cell[0]}.npz"
@@ -66,7 +79,7 @@ def _rows(kept: Kept) -> Iterator[dict[str, object]]:
     for records, kind, model in CELLS:
         if found := kept.load((records, kind, model)):
             for row in summary(found, KINDS[kind].truth()):
-                yield {"model": model, "scores": kind, "records": records} | row
+                yield {"model": model, "scores": kind, "records": records} | row | {"code": kept.code}
 
 
 def main(passes: list[int], cells: list[tuple[int, str, str]], minutes: float, kept: Kept, path: Path) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 
 import fedcalib as fc
 from benchmarks.evaluation.simulation import KINDS
-from fedcalib.estimation.score_sheet import ScoreSheet, calibration_line
+from fedcalib.estimation.logistic import calibration_line
+from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.methods.evaluation import Resolution
 
 RUNS = 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +199,21 @@ def test_many_classes_have_no_products_and_still_cover(classes: int) -> None:
     assert 0 <= low < high and found.measure("cwece").value == pytest.approx(
         fc.metrics.classwise_ece(data.probs, data.labels), abs=1e-9
     )
+
+
+@pytest.mark.parametrize("privacy", [fc.SecAgg(), fc.DistributedDP(1.0)], ids=repr)
+def test_memory_grows_with_classes_not_with_their_square(privacy: fc.privacy.Privacy) -> None:
+    """A thousand classes have 15,000 cells: a matrix of all their pairs would take 1.8 GB."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(60, 1000)), rng.integers(1000, size=60)
+    federation = fc.Federation.grouped(fc.Records.of_logits(logits, labels), np.arange(60) % 3)
+    method = fc.methods.PairedClassMetrics(fc.artifacts.Temperature(1.5), fc.methods.ClassMetrics(class_auc=False))
+    tracemalloc.start()
+    found = fc.run(method, fc.InProcess(federation), privacy, randomness=fc.Simulated(0)).artifact
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "cwece" in found.before.figures
+    assert peak < 60e6
 
 
 def test_the_confusion_table_is_that_of_scikit_learn() -> None:

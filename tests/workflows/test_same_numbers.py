@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -124,3 +125,27 @@ def test_a_calibration_has_one_set_of_numbers(shell: Shell, home: Path, model: s
     notebook = html.unescape(done._repr_html_()).replace("−", "-")
     assert all(text in notebook for text in page["AUC"]), "a notebook has the same numbers"
     assert document["verdicts"]["ece"] in text.split('class="lead">')[1].split("</p>")[0]
+
+
+def test_flags_of_classes_ask_for_what_arguments_ask(shell: Shell, home: Path) -> None:  # noqa: F811
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.ones(6), 4000)
+    label = (rng.random((4000, 1)) > np.cumsum(probs, axis=1)).sum(axis=1).clip(0, 5)
+    frame = pd.DataFrame(probs, columns=[f"p_{k}" for k in range(6)]).assign(label=label, site=np.arange(4000) % 4)
+    frame.to_csv(home / "scores.csv", index=False)
+    noisy = ("evaluate", "scores.csv", "--epsilon", 3, "--simulate-seed", 3, "--format", "json")
+    plain, document = shell(*noisy).json, shell(*noisy, "--class-auc", "--confusion").json
+    assert "macro_auc" not in plain["metrics"]
+    assert plain["confusion"] is None
+    done = evaluate(home / "scores.csv", fc.DistributedDP(3.0), simulate=3, class_auc=True, confusion=True)
+    assert document["metrics"]["macro_auc"] == done.metrics.measures()["macro_auc"].to_json()
+    assert document["metrics"] == {
+        name: None if name in done.metrics.unmeasurable() else one.to_json()
+        for name, one in done.metrics.figures.items()
+    }
+    assert np.array(document["confusion"], dtype=float).shape == (6, 6)
+    exact = shell("evaluate", "scores.csv", "--no-class-auc", "--no-confusion", "--format", "json").json
+    assert "macro_auc" not in exact["metrics"]
+    assert exact["confusion"] is None
+    overconfident(250, 4, 0).to_csv(home / "two.csv", index=False)
+    assert "several classes" in shell("evaluate", "two.csv", "--confusion").err

@@ -20,9 +20,11 @@ from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError
 from fedcalib.estimation import calibration_figures
 from fedcalib.estimation.calibration_figures import SmoothCurve
+from fedcalib.estimation.decisions import Decisions
+from fedcalib.estimation.estimates import Ratios
 from fedcalib.estimation.score_figures import UNKNOWN, BinaryFigures, ScoreTotals
 from fedcalib.estimation.score_rates import Bins, Estimates, checked_thresholds
-from fedcalib.estimation.score_sheet import Decisions, Ratios, ScoreSheet
+from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.estimation.score_table import POSITIVE, ScoreTable
 from fedcalib.metrics import table
 from fedcalib.metrics.intervals import Measured

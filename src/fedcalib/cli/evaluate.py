@@ -56,6 +56,22 @@ def evaluate(
         str | None,
         _metrics(help="Column of another model's scores: compare both on the same records, with paired intervals."),
     ] = None,
+    class_auc: Annotated[
+        bool | None,
+        _metrics(
+            "--class-auc/--no-class-auc",
+            help="Of several classes: the AUC of each class; if left out, where sums are exact. Under noise it "
+            "takes half of the budget.",
+        ),
+    ] = None,
+    confusion: Annotated[
+        bool | None,
+        _metrics(
+            "--confusion/--no-confusion",
+            help="Of several classes: records by actual and predicted class; if left out, where sums are exact up to "
+            "64 classes, under noise up to five.",
+        ),
+    ] = None,
     group: Annotated[
         list[str] | None,
         _metrics(help="Measure the groups of this column too; name its groups with --groups. Can be repeated."),
@@ -137,6 +153,8 @@ def evaluate(
         decision=Decision.of(threshold_for, threshold),
         scores=options.numbers(scores_are, "--scores-are"),
         records=records_about,
+        class_auc=class_auc,
+        confusion=confusion,
     )
     if out is not None:
         documents.check_folder(out, NAMES)

@@ -13,13 +13,17 @@ from typing import Final, final
 
 import numpy as np
 
-from fedcalib.estimation.noise_aware import absolute_sum_interval, debiased_absolute, normal_draws
+from fedcalib.estimation.covariances import FullCovariance, SharedCovariance
+from fedcalib.estimation.estimates import within
+from fedcalib.estimation.logistic import LogisticFit, logistic
+from fedcalib.estimation.noise_aware import ShapedSum, absolute_sum_interval, debiased_absolute, normal_draws
+from fedcalib.estimation.score_functionals import mean_score
 from fedcalib.estimation.score_rates import Bins, Estimates
-from fedcalib.estimation.score_sheet import LogisticFit, ScoreSheet, logistic, mean_score, within
+from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.estimation.score_table import NEGATIVE, POSITIVE
 from fedcalib.metrics.binning import bin_edges, bin_index_unchecked
 from fedcalib.metrics.calibration_line import spline_basis, spline_knots
-from fedcalib.metrics.intervals import Interval, Measured, normal_quantile
+from fedcalib.metrics.intervals import Measured, normal_quantile
 from fedcalib.metrics.smooth_ece import smooth_ece_of_residuals, smoothing
 from fedcalib.numeric import bisected, sigmoid
 from fedcalib.types import Floats
@@ -29,6 +33,9 @@ _GRID: Final = 256  # cells of the score on which residuals are smoothed
 _LEFT: Final = 0.5  # of the noise variance, after the projection onto nonnegative counts
 _CLEAR: Final = 25.0  # times the variance of its noise has a cell of a table that is as good as exact
 _TERMS: Final = 32  # of a sum of absolute values whose interval is computed
+_SHAPE_Z: Final = 2.2  # more than 1.96, since the shape of the gaps is a guess
+_SMALL: Final = 1e-9
+_PLACES: Final = 256  # at which curves are compared with the diagonal, for intervals
 
 
 @final
@@ -87,14 +94,18 @@ def gap_error(nearest: Floats, gap: Floats, noise: Floats, sampling: Floats, rec
 
     The value is that of the nonnegative counts. Where cells are empty these hold about half of the noise, whose bias
     is subtracted; that of sampling is not, so that without noise the value is the plug-in error.
+
+    Where there is noise, gaps are at most as even as the records: bins that hold few cannot have large ones. So the
+    upper end is at most that of gaps in the shape of the sampling variances.
     """
     debiased = debiased_absolute(nearest, _LEFT * np.diag(noise))
-    bounds = absolute_sum_interval(gap, noise + np.diag(sampling))
-    return _absolute(float(debiased.sum()) / records, bounds, records)
-
-
-def _absolute(value: float, bounds: Interval, records: float) -> Measured:
-    return within(value, bounds.low / records, bounds.high / records, 0.0, 1.0)
+    bounds = absolute_sum_interval(gap, FullCovariance(noise).plus(sampling))
+    high = bounds.high
+    if noise.any():
+        own = SharedCovariance.independent(sampling)
+        shaped = ShapedSum(gap, np.diag(noise), own, sampling + _SMALL, laplace=False)
+        high = max(min(high, shaped.interval(_SHAPE_Z, _SHAPE_Z)[1]), bounds.low)
+    return within(float(debiased.sum()) / records, bounds.low / records, high / records, 0.0, 1.0)
 
 
 def debiased_error(gap: Floats, noise: Floats, sampling: Floats, count: Floats, records: float) -> Measured:
@@ -114,18 +125,19 @@ def smooth_error(sheet: ScoreSheet) -> Measured:
 
     The interval is that of the residuals smoothed at the bandwidth that was found.
     """
-    score = mean_score(sheet)
+    some = sheet.counts.any(axis=0) if sheet.table.exact else np.ones(len(sheet.odds), dtype=bool)
+    score, counts = mean_score(sheet)[some], sheet.counts[:, some]
     weights = np.stack([score, score - 1])  # (2, cells)
-    onto = _onto_grid(sheet.score, _GRID)  # (grid, cells)
-    residuals = onto @ (weights * sheet.table.counts).sum(axis=0)
+    onto = _onto_grid(sheet.score[some], _GRID)  # (grid, cells)
+    residuals = onto @ (weights * sheet.table.counts[:, some]).sum(axis=0)
     value = smooth_ece_of_residuals(residuals, sheet.records)
     kernel = smoothing(_GRID, max(value, 1.0 / _GRID))
     blocks = kernel.reshape(_TERMS, -1, _GRID).sum(axis=1) @ onto  # (terms, cells)
     linear = blocks[:, None, :] * weights
     flat = linear.reshape(_TERMS, -1)
-    terms = flat @ sheet.table.counts.reshape(-1)
-    covariance = sheet.table.covariance(linear) + (flat * sheet.counts.reshape(-1)) @ flat.T
-    found = absolute_sum_interval(terms, covariance)
+    terms = flat @ sheet.table.counts[:, some].reshape(-1)
+    covariance = sheet.table.covariance(linear) + (flat * counts.reshape(-1)) @ flat.T
+    found = absolute_sum_interval(terms, FullCovariance(covariance))
     low, high = min(found.low, _least_sum(terms, covariance)), max(found.high, _largest_sum(terms, covariance))
     value *= _part(terms, normal_draws(sheet.table.covariance(linear)), _mean)
     return within(value, low / sheet.records, high / sheet.records, 0.0, 1.0)
@@ -241,38 +253,63 @@ class SmoothCurve:
         return float(away @ np.linalg.pinv(self.covariance) @ away) < float(chdtri(len(away), 0.05))
 
     @cached_property
+    def _few_places(self) -> tuple[Floats, Floats]:
+        """As `_places`, thinned to so many that intervals need."""
+        odds, weight = self._places
+        if len(odds) <= _PLACES:
+            return odds, weight
+        order = np.argsort(odds, kind="stable")
+        reached = np.cumsum(weight[order])
+        chosen = np.searchsorted(reached, (np.arange(_PLACES) + 0.5) / _PLACES * reached[-1])
+        return odds[order][np.minimum(chosen, len(odds) - 1)], np.full(_PLACES, 1 / _PLACES)
+
+    @cached_property
     def _draws(self) -> Floats:
         """Absolute distances by place for curves that are as plausible as the fitted one, shape (draws, places)."""
-        odds = self._places[0]
+        odds = self._few_places[0]
         rates = sigmoid((self.fit.weights + normal_draws(self.covariance)) @ spline_basis(odds, self.knots).T)
         return np.abs(rates - sigmoid(odds))
 
-    def _measured(self, value: float, draws: Floats) -> Measured:
-        """A figure of absolute distances; draws around the fitted curve are off by about as much as the fit itself."""
+    def _measured(self, value: float, draws: Floats, left: float) -> Measured:
+        """A figure of absolute distances; draws around the fitted curve are off by about as much as the fit itself.
+
+        `left` is the part of this bias by which the far end moves. The upper quantile of one absolute value around an
+        estimate is right as it is; a figure that is nearly the largest of many is too large by its bias.
+        """
         low, high = (float(end) for end in np.quantile(draws, [0.025, 0.975]))
         bias = float(draws.mean()) - value
-        low, high = (low - 2 * bias, high - bias) if bias > 0 else (low - bias, high - 2 * bias)
+        low, high = (low - 2 * bias, high - left * bias) if bias > 0 else (low - left * bias, high - 2 * bias)
         return within(value, 0.0 if self._calibrated else low, high, 0.0, 1.0)
 
     def ici(self) -> Measured:
         """Mean absolute distance of the curve from the diagonal: the integrated calibration index."""
-        weight = self._places[1]
-        return self._measured(float(weight @ self._distance), self._draws @ weight)
+        weight, distance = self._places[1], self._distance
+        value = float(weight @ distance)
+        found = self._measured(value, self._draws @ self._few_places[1], 0.0)
+        other = Z * float(np.sqrt(weight @ (distance - value) ** 2 / max(self.sheet.records, 1.0)))
+        return _of_sample(found, other, other)
 
     def quantile(self, fraction: float) -> Measured:
         """A quantile over records of the absolute distance: E50 and E90."""
         weight = self._places[1]
-        draws = np.array([_weighted_quantile(draw, weight, fraction) for draw in self._draws])
-        found = self._measured(_weighted_quantile(self._distance, weight, fraction), draws)
-        if not self.sheet.tied:
-            return found
+        draws = weighted_quantiles(self._draws, self._few_places[1], fraction)
+        value = _weighted_quantile(self._distance, weight, fraction)
+        found = self._measured(value, draws, 0.0 if fraction <= 1 / 2 else 1.0)
         low, high = (_weighted_quantile(self._distance, weight, end) for end in self._fractions(fraction))
+        if not self.sheet.tied:
+            return _of_sample(found, value - low, high - value)
         return within(found.value, found.low + low - found.value, found.high + high - found.value, 0.0, 1.0)
 
     def _fractions(self, fraction: float) -> tuple[float, float]:
-        """Between tied scores a quantile jumps: the fractions at which it may do so in another sample."""
+        """The fractions at which another sample may have its quantile; between tied scores it jumps."""
         half = Z * (fraction * (1 - fraction) / max(self.sheet.records, 1.0)) ** 0.5
         return max(fraction - half, 0.0), min(fraction + half, 1.0)
+
+
+def _of_sample(found: Measured, below: float, above: float) -> Measured:
+    """The records over which a figure is taken are a sample too: what another one would have is added to both sides."""
+    low, high = np.hypot(found.value - found.low, below), np.hypot(found.high - found.value, above)
+    return within(found.value, found.value - float(low), found.value + float(high), 0.0, 1.0)
 
 
 def _fine(sheet: ScoreSheet) -> bool:
@@ -282,9 +319,16 @@ def _fine(sheet: ScoreSheet) -> bool:
 
 
 def _weighted_quantile(values: Floats, weight: Floats, fraction: float) -> float:
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weight[order])
-    return float(values[order][min(int(np.searchsorted(reached, fraction)), len(values) - 1)])
+    return float(weighted_quantiles(values[None], weight, fraction)[0])
+
+
+def weighted_quantiles(values: Floats, weight: Floats, fraction: float) -> Floats:
+    """The value in each row, (rows, k), up to which its smaller values have this fraction of the weight, (k,)."""
+    order = np.argsort(values, axis=1, kind="stable")
+    reached = np.cumsum(weight[order], axis=1)
+    place = np.minimum((reached < fraction).sum(axis=1), values.shape[1] - 1)
+    rows = np.arange(len(values))
+    return np.asarray(values[rows, order[rows, place]])
 
 
 def reliability(sheet: ScoreSheet, bins: int) -> Bins:

@@ -13,6 +13,7 @@ from typing import Final, final
 
 import numpy as np
 
+from fedcalib.estimation.covariances import Covariance
 from fedcalib.estimation.noise_aware import (
     ShapedSum,
     absolute_sum_interval,
@@ -96,17 +97,15 @@ class ClassGaps:
 
     gap: Floats  # (cells,)
     noise: Floats  # (cells,)
-    sampling: Floats  # (cells, cells)
+    sampling: Covariance
     entries: float  # that the sum of absolute gaps is divided by
     bucketing: float = 0.0  # how far cells of some width can move the error
     laplace: bool = False  # whether the noise may be Laplace
     most: float = inf  # an upper bound of the sum of absolute gaps that records can have
 
     @property
-    def covariance(self) -> Floats:
-        found = self.sampling.copy()
-        np.einsum("ii->i", found)[:] += self.noise  # in place: with many classes the matrix is large
-        return found
+    def covariance(self) -> Covariance:
+        return self.sampling.plus(self.noise)
 
     @property
     def value(self) -> float:
@@ -116,7 +115,7 @@ class ClassGaps:
     @property
     def _shaped(self) -> ShapedSum:
         """Gaps are larger where there are more records: in the shape of their sampling variances."""
-        shape = np.maximum(np.diag(self.sampling), 0.0) + 1e-9
+        shape = np.maximum(self.sampling.variances, 0.0) + 1e-9
         return ShapedSum(self.gap, self.noise, self.sampling, shape, self.laplace)
 
     def error(self) -> ClassEstimate:
@@ -128,7 +127,7 @@ class ClassGaps:
         covariance, value = self.covariance, self.value
         ends = self._shaped.interval(*_SHAPE_Z)
         if not self.noise.any() and _FEW < len(self.gap) <= _MANY:
-            ends = simulated_interval(self.gap, covariance)
+            ends = simulated_interval(self.gap, covariance.matrix)
         elif not self.noise.any():
             bounds = absolute_sum_interval(self.gap, covariance, LEVEL)
             ends = (ends[0] + bounds.low) / 2, (ends[1] + bounds.high) / 2

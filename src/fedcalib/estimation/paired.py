@@ -14,8 +14,9 @@ from typing import Final, final
 
 import numpy as np
 
-from fedcalib.estimation import score_sheet as sheets
-from fedcalib.estimation.score_sheet import Estimate, Functional, ScoreSheet
+from fedcalib.estimation import logistic, score_functionals
+from fedcalib.estimation.estimates import Estimate
+from fedcalib.estimation.score_sheet import Functional, ScoreSheet
 from fedcalib.estimation.score_table import ScoreTable
 from fedcalib.metrics import table
 from fedcalib.metrics.intervals import Measured
@@ -196,24 +197,24 @@ def _balanced(sheet: ScoreSheet, threshold: float) -> Functional | None:
 
 def _benefit(sheet: ScoreSheet, threshold: float) -> Functional:
     above = _above(sheet, threshold)
-    return sheets.mean(sheet, np.stack([-threshold / (1 - threshold) * above, above]))
+    return score_functionals.mean(sheet, np.stack([-threshold / (1 - threshold) * above, above]))
 
 
-def _weight(fit: sheets.LogisticFit | None, index: int) -> Functional | None:
+def _weight(fit: logistic.LogisticFit | None, index: int) -> Functional | None:
     return None if fit is None else fit.weight(index)
 
 
 _FIGURES: Final[Mapping[str, _Make]] = {
-    table.AUC.name: lambda sheet, at: sheets.area(sheet),
-    table.AVERAGE_PRECISION.name: lambda sheet, at: sheets.average_precision(sheet),
+    table.AUC.name: lambda sheet, at: score_functionals.area(sheet),
+    table.AVERAGE_PRECISION.name: lambda sheet, at: score_functionals.average_precision(sheet),
     table.ACCURACY.name: lambda sheet, at: _at((-1, 0), (1, 0), (1, 0, 1, 1))(sheet, 0.5),
-    table.NLL.name: lambda sheet, at: sheets.log_loss(sheet),
-    table.BRIER.name: lambda sheet, at: sheets.brier(sheet),
-    table.SCALED_BRIER.name: lambda sheet, at: sheets.scaled_brier(sheet),
-    table.OBSERVED_EXPECTED.name: lambda sheet, at: sheets.observed_expected(sheet),
-    table.SLOPE.name: lambda sheet, at: _weight(sheets.calibration_line(sheet), 1),
-    table.INTERCEPT.name: lambda sheet, at: _weight(sheets.calibration_line(sheet), 0),
-    table.CALIBRATION_IN_THE_LARGE.name: lambda sheet, at: _weight(sheets.in_the_large(sheet), 0),
+    table.NLL.name: lambda sheet, at: score_functionals.log_loss(sheet),
+    table.BRIER.name: lambda sheet, at: score_functionals.brier(sheet),
+    table.SCALED_BRIER.name: lambda sheet, at: score_functionals.scaled_brier(sheet),
+    table.OBSERVED_EXPECTED.name: lambda sheet, at: score_functionals.observed_expected(sheet),
+    table.SLOPE.name: lambda sheet, at: _weight(logistic.calibration_line(sheet), 1),
+    table.INTERCEPT.name: lambda sheet, at: _weight(logistic.calibration_line(sheet), 0),
+    table.CALIBRATION_IN_THE_LARGE.name: lambda sheet, at: _weight(logistic.in_the_large(sheet), 0),
     table.SENSITIVITY.name: _at((0, 0), (1, 0), (0, 0, 0, 1)),
     table.SPECIFICITY.name: _at((-1, 0), (0, 0), (1, 0, 1, 0)),
     table.PPV.name: _at((0, 1), (1, 1), (0, 0, 0, 0)),

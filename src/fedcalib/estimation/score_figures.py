@@ -14,9 +14,12 @@ from typing import Final, final
 
 import numpy as np
 
-from fedcalib.estimation import score_sheet as sheets
+from fedcalib.estimation import logistic, score_functionals
 from fedcalib.estimation.calibration_figures import Gaps, SmoothCurve, debiased_error, gap_error, smooth_error
-from fedcalib.estimation.score_sheet import Decisions, Estimate, Ratios, ScoreSheet, ScoreTest
+from fedcalib.estimation.decisions import Decisions
+from fedcalib.estimation.estimates import Estimate, Ratios, Z
+from fedcalib.estimation.logistic import ScoreTest
+from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.estimation.score_table import NEGATIVE, POSITIVE
 from fedcalib.metrics import table
 from fedcalib.metrics.intervals import Measured
@@ -120,18 +123,21 @@ class BinaryFigures:
         return SmoothCurve.of(self.sheet)
 
     @cached_property
-    def _line(self) -> sheets.LogisticFit | None:
-        return sheets.calibration_line(self.sheet)
+    def _line(self) -> logistic.LogisticFit | None:
+        return logistic.calibration_line(self.sheet)
 
     def auc(self) -> Measured:
-        figure = sheets.area(self.sheet)
+        figure = score_functionals.area(self.sheet)
         found = self.sheet.estimate(figure)
-        extra = sheets.second_order_area(self.sheet, figure.value)
+        extra = score_functionals.second_order_area(self.sheet, figure.value)
         return self._of_few(Estimate(found.value, found.sampling, found.noise + extra, found.reading)).share()
 
     def average_precision(self) -> Measured:
-        found = self._of_few(self.sheet.estimate(sheets.average_precision(self.sheet)))
-        return found.share() if self.sheet.table.exact else found.skewed_share()
+        """The lower end is that of the value without what each positive adds to its own precision."""
+        found = self._of_few(self.sheet.estimate(score_functionals.average_precision(self.sheet)))
+        less = replace(found, value=found.value - score_functionals.precision_excess(self.sheet))
+        own, lower = (each.share() if self.sheet.table.exact else each.skewed_share() for each in (found, less))
+        return Measured(own.value, min(own.low, lower.low), own.high)
 
     def _of_few(self, found: Estimate) -> Estimate:
         """An estimate whose sampling variance the rarer label decides: Student's quantile instead of a normal one.
@@ -139,7 +145,7 @@ class BinaryFigures:
         A variance around an estimated mean is too small by one degree of freedom.
         """
         degrees = max(float(self.sheet.counts.sum(axis=1).min()) - 1, 1.0)
-        student = (1 + (sheets.Z**2 + 1) / (4 * degrees)) ** 2 * (degrees + 1) / degrees
+        student = (1 + (Z**2 + 1) / (4 * degrees)) ** 2 * (degrees + 1) / degrees
         return replace(found, sampling=found.sampling * student)
 
     def accuracy(self) -> Measured:
@@ -148,33 +154,35 @@ class BinaryFigures:
         return Decisions(self.sheet, np.array([0.5])).accuracy().rate()
 
     def nll(self) -> Measured:
-        found = self.sheet.estimate(sheets.log_loss(self.sheet)) if self.totals is None else self.totals.mean(0)
+        found = (
+            self.sheet.estimate(score_functionals.log_loss(self.sheet)) if self.totals is None else self.totals.mean(0)
+        )
         return found.positive()
 
     def brier(self) -> Measured:
-        found = self.sheet.estimate(sheets.brier(self.sheet)) if self.totals is None else self.totals.mean(1)
+        found = self.sheet.estimate(score_functionals.brier(self.sheet)) if self.totals is None else self.totals.mean(1)
         return found.positive(1.0)
 
     def scaled_brier(self) -> Measured:
-        found = self.sheet.estimate(sheets.scaled_brier(self.sheet))
+        found = self.sheet.estimate(score_functionals.scaled_brier(self.sheet))
         if self.totals is not None:
             rate = self.totals.positives / self.totals.records
             value = 1 - self.totals.mean(1).value / (rate * (1 - rate))
-            found = Estimate(value, found.sampling, 0.0)
-        return self._of_few(found).normal(high=1.0)
+            found = replace(found, value=value)
+        return self._of_few(found).skewed(high=1.0)
 
     def prevalence(self) -> Measured:
         if self.totals is not None:
             return _rate(self.totals.positives, self.totals.records)
-        weights = sheets.labels(self.sheet.table.cells)[None]
+        weights = score_functionals.labels(self.sheet.table.cells)[None]
         return self.sheet.ratios(weights, np.ones_like(weights)).rate()
 
     def observed_expected(self) -> Measured:
-        if not self.sheet.stands_out(sheets.scores(self.sheet)):
+        if not self.sheet.stands_out(score_functionals.scores(self.sheet)):
             return UNKNOWN
         if self.totals is None:
-            return sheets.observed_expected_interval(self.sheet)
-        found = self.sheet.estimate(sheets.observed_expected(self.sheet))
+            return score_functionals.observed_expected_interval(self.sheet)
+        found = self.sheet.estimate(score_functionals.observed_expected(self.sheet))
         return Estimate(self.totals.positives / float(self.totals.means[2]), found.sampling, 0.0).positive()
 
     def slope(self) -> Measured:
@@ -184,7 +192,7 @@ class BinaryFigures:
         return UNKNOWN if self._line is None else ScoreTest(self.sheet, self._line, 0).interval()
 
     def calibration_in_the_large(self) -> Measured:
-        fit = sheets.in_the_large(self.sheet)
+        fit = logistic.in_the_large(self.sheet)
         return UNKNOWN if fit is None else ScoreTest(self.sheet, fit, 0).interval()
 
     def ece(self) -> Measured:

@@ -14,6 +14,7 @@ from typing import Final, final
 import numpy as np
 
 from fedcalib.errors import InputError
+from fedcalib.estimation.covariances import FullCovariance
 from fedcalib.estimation.noise_aware import absolute_sum_interval, debiased_absolute
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, NEGATIVE, POSITIVE, Pieces, ScoreTable, only
 from fedcalib.metrics.binning import bin_edges, check_unit_interval
@@ -231,7 +232,7 @@ def expected_calibration_error(table: ScoreTable, bins: int, level: float = 0.95
     squares = weighted_sums(_square_weights(table, bins), table.nonnegative)
     sampling = np.maximum(squares - gaps**2 / records, 0.0)
     debiased = debiased_absolute(gaps, np.diag(noise))
-    bounds = absolute_sum_interval(gaps, noise + np.diag(sampling), level)
+    bounds = absolute_sum_interval(gaps, FullCovariance(noise).plus(sampling), level)
     value = min(float(debiased.sum()) / records, 1.0)
     cells = table.nonnegative.sum(axis=0)
     bucketing = float((np.diff(table.edges) * unevenness(cells) * cells).sum()) / records

@@ -13,6 +13,7 @@ from typing import Final, final
 import numpy as np
 
 from fedcalib.estimation.class_sums import SHARED_RECORDS, ClassGaps, ClassSums, LossTotal, Outcomes, combined
+from fedcalib.estimation.covariances import Covariance, FullCovariance, SharedCovariance
 from fedcalib.estimation.trees import nonnegative_leaves
 from fedcalib.metrics.binning import EvenLogOdds, bin_edges
 from fedcalib.metrics.reliability import Reliability
@@ -109,24 +110,27 @@ class ExactMessage(ClassMessage):
         right, wrong = top["outcomes"].sum(axis=1).tolist()
         records = right + wrong
         gap, residual = top["gap"], residuals["residual"].reshape(-1)
-        share = 1 / max(records, 1.0)
-        covariance = self._products(spread) - np.outer(residual, residual) * share
+        share = max(records, 1.0) ** -0.5
         log_loss, brier = losses["log"].tolist(), losses["squared"].tolist()
         return ClassSums(
             records, 0.0, right, 0.0, wrong, 0.0,
-            ClassGaps(gap, np.zeros_like(gap), np.diag(top["squares"]) - np.outer(gap, gap) * share, max(records, 1.0)),
-            ClassGaps(residual, np.zeros_like(residual), covariance, max(records, 1.0) * self.classes),
+            ClassGaps(gap, np.zeros_like(gap), SharedCovariance(top["squares"], gap * share), max(records, 1.0)),
+            ClassGaps(residual, np.zeros_like(residual), self._spread(spread, residual * share),
+                 max(records, 1.0) * self.classes),
             LossTotal(log_loss[0], log_loss[1], 0.0), LossTotal(brier[0], brier[1], 0.0), outcomes_of(classes),
             *((_histograms(parts[6]), np.zeros((self.classes, 1))) if self.scores else ()),
         )  # fmt: skip
 
-    def _products(self, spread: Answer) -> Floats:
-        """Summed products of residuals; where only squares are sent, twice these bound them."""
+    def _spread(self, spread: Answer, shared: Floats) -> Covariance:
+        """Summed products of residuals less those of their means; where only squares are sent, twice these bound them.
+
+        With squares no pair of cells is held: there are (classes x bins)^2 of them.
+        """
         if not self._small:
-            return np.diag(SHARED_RECORDS * spread["squares"].reshape(-1))
+            return SharedCovariance(SHARED_RECORDS * spread["squares"].reshape(-1), shared)
         matrix = np.zeros((self.classes * self.bins,) * 2)
         matrix[np.triu_indices(len(matrix))] = spread["products"]
-        return matrix + np.triu(matrix, 1).T
+        return FullCovariance(matrix + np.triu(matrix, 1).T - np.outer(shared, shared))
 
     def table(self, parts: list[Answer]) -> tuple[Reliability, float]:
         counts, gap = parts[0]["outcomes"], parts[0]["gap"]
@@ -191,7 +195,7 @@ class NoisyMessage(ClassMessage):
         return ClassSums(
             right[0] + wrong[0], right[1] + wrong[1], *right, *wrong, read.gaps(records),
             ClassGaps(residual, residuals.variance("residual").reshape(-1),
-                 np.diag(SHARED_RECORDS * squares.reshape(-1)),
+                 SharedCovariance.independent(SHARED_RECORDS * squares.reshape(-1)),
                  records * self.classes, laplace=self.laplace, most=read.most(2.0)),
             LossTotal(log_loss, read.squared_log_loss(log_loss, self.cut), float(noise[0])),
             LossTotal(brier, read.squared_brier(brier, self.classes), float(noise[1])), outcomes,
@@ -243,7 +247,7 @@ class _TopLabel:
         gap = self.member @ (weights * self.counts).sum(axis=0)
         noise = self.member @ (weights**2 * self.noise).sum(axis=0)
         squares = self.member @ (weights**2 * self.nonnegative).sum(axis=0)
-        sampling = np.diag(np.maximum(squares - gap**2 / records, 0.0))
+        sampling = SharedCovariance.independent(np.maximum(squares - gap**2 / records, 0.0))
         return ClassGaps(gap, noise, sampling, records, laplace=self.laplace, most=self.most(1.0))
 
     def most(self, factor: float) -> float:

@@ -366,7 +366,8 @@ class ClassReading:
         found = self.sums.outcomes
         if found.hidden[label] or not found.size[label] > 0.5:
             return ClassEstimate(float("nan"), 0.0, 1.0, 0.0, 1.0)
-        alone = np.eye(self.message.classes)[label]
+        alone = np.zeros(self.message.classes)
+        alone[label] = 1.0
         return found.average_f1(alone, np.zeros_like(alone))
 
 

@@ -15,8 +15,9 @@ from fedcalib.artifacts.calibrator import UNCHANGED, Calibrator, Identity
 from fedcalib.artifacts.evaluation import Comparison, Review
 from fedcalib.artifacts.performance import BinaryPerformance
 from fedcalib.errors import InputError
+from fedcalib.estimation.score_functionals import mean
 from fedcalib.estimation.score_rates import area_influence
-from fedcalib.estimation.score_sheet import ScoreSheet, mean
+from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.estimation.score_table import DETECTION_Z, MIN_RECORDS, even_edges
 from fedcalib.flows.tables import ScoreCalibration, table_of, two_classes
 from fedcalib.flows.wrapped import after, lockstep

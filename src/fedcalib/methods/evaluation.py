@@ -59,6 +59,9 @@ class FederatedMetrics(Method[Any]):
         With two classes, the threshold of sensitivity, specificity and other metrics of decisions.
     epsilon, unit, alone
         What the run may spend, on whom, and who adds noise; filled in by the run. None for exact sums.
+    class_auc, confusion
+        With more than two classes, whether to count scores by class for the AUC of each class, and records by actual
+        and predicted class: see `ClassMetrics`. None for where sums are exact.
 
     Examples
     --------
@@ -79,6 +82,8 @@ class FederatedMetrics(Method[Any]):
     epsilon: float | None = field(default=None, metadata=ADDED)
     unit: Unit | None = field(default=None, metadata=ADDED)
     alone: Unit | None = field(default=None, metadata=ADDED)
+    class_auc: bool | None = field(default=None, metadata=ADDED)
+    confusion: bool | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not 1 <= self.bins <= 1 << 12 or not 0 < self.margin < 100:
@@ -99,11 +104,13 @@ class FederatedMetrics(Method[Any]):
     @property
     def of_classes(self) -> ClassMetrics:
         """The same evaluation of more than two classes."""
-        return ClassMetrics(self.bins, self.margin, epsilon=self.epsilon, alone=self.alone)
+        return ClassMetrics(self.bins, self.margin, self.class_auc, self.confusion, self.epsilon, self.unit, self.alone)
 
     def protocol(self, schema: Schema) -> Flow[Any]:
         if schema.classes != 2:
             return (yield from self.of_classes.protocol(schema))
+        if self.class_auc is not None or self.confusion is not None:
+            raise InputError("Expected several classes for class_auc and confusion, found two, which have both.")
         resolution = Resolution.of(self, schema)
         if self.epsilon is None:
             return (yield from exact_performance(resolution, self.threshold, self.bins))

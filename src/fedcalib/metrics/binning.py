@@ -437,9 +437,23 @@ class StretchedLogOdds(Axis):
         return np.asarray(self.bend * np.sinh((fraction * 2 - 1) * self._end))
 
 
+class _StatedEdges(Axis):
+    """Bins whose edges are listed; a score is looked up among them."""
+
+    def cells(self, probs: Floats, bins: int) -> Ints:
+        return np.searchsorted(self.edges(bins)[1:-1], np.asarray(probs, dtype=np.float64), side="right")
+
+    def checked_cells(self, probs: Floats, bins: int) -> Ints:
+        check_unit_interval(probs, "probabilities")
+        return self.cells(probs, bins)
+
+    def counted(self, probs: Floats, bins: int) -> Ints:
+        return np.stack([np.bincount(self.cells(column, bins), minlength=bins) for column in probs.T])
+
+
 @final
 @dataclass(frozen=True)
-class ListedScores(Axis):
+class ListedScores(_StatedEdges):
     """One bin per score of a public list, for models with few distinct scores; a score belongs to the nearest of them.
 
     Parameters
@@ -462,16 +476,6 @@ class ListedScores(Axis):
         if len(self.values) < 2 or not rising or not (self.values[0] >= 0 and self.values[-1] <= 1):
             raise InputError(f"Expected at least two increasing scores from 0 to 1, found {self.values!r:.80}.")
 
-    def cells(self, probs: Floats, bins: int) -> Ints:
-        return np.searchsorted(self.edges(bins)[1:-1], np.asarray(probs, dtype=np.float64), side="right")
-
-    def checked_cells(self, probs: Floats, bins: int) -> Ints:
-        check_unit_interval(probs, "probabilities")
-        return self.cells(probs, bins)
-
-    def counted(self, probs: Floats, bins: int) -> Ints:
-        return np.stack([np.bincount(self.cells(column, bins), minlength=bins) for column in probs.T])
-
     def edges(self, bins: int) -> Floats:
         known = self.middles(bins)
         return np.concatenate([[0.0], (known[1:] + known[:-1]) / 2, [1.0]])
@@ -488,7 +492,7 @@ class ListedScores(Axis):
 
 @final
 @dataclass(frozen=True)
-class CutLogOdds(Axis):
+class CutLogOdds(_StatedEdges):
     """Bins between given edges, such as those at which a calibrator jumps. There may be more bins: they stay empty.
 
     Parameters
@@ -509,16 +513,6 @@ class CutLogOdds(Axis):
     def __post_init__(self) -> None:
         if not self.inner or not all(low < high for low, high in pairwise((0.0, *self.inner, 1.0))):
             raise InputError(f"Expected increasing edges between 0 and 1, found {self.inner!r:.80}.")
-
-    def cells(self, probs: Floats, bins: int) -> Ints:
-        return np.searchsorted(self.edges(bins)[1:-1], np.asarray(probs, dtype=np.float64), side="right")
-
-    def checked_cells(self, probs: Floats, bins: int) -> Ints:
-        check_unit_interval(probs, "probabilities")
-        return self.cells(probs, bins)
-
-    def counted(self, probs: Floats, bins: int) -> Ints:
-        return np.stack([np.bincount(self.cells(column, bins), minlength=bins) for column in probs.T])
 
     def edges(self, bins: int) -> Floats:
         """Edges of the bins that are used, which may be fewer."""

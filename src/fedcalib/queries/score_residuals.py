@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import Final, final
@@ -20,6 +20,7 @@ from fedcalib.records import Records
 from fedcalib.types import Floats, Ints
 
 AXIS: Final = EvenLogOdds(6.0)
+_CHUNK: Final = 1 << 16  # records
 
 
 @final
@@ -91,11 +92,8 @@ class ScoreResiduals(ClientQuery):
 
     def _vectors(self, records: Records, owner: Ints, clients: int) -> Floats:
         residual, spread = np.zeros((2, clients * self.cells))
-        for start in range(0, len(records), step := 1 << 16):
-            part = slice(start, start + step)
-            chunk = records.take(part)
-            score = np.asarray(self.before.over(chunk).score, dtype=np.float64)
-            cell = owner[part] * self.cells + self.axis.cells(score, self.cells)
+        for chunk, owners, score in _scored(self.before, records, owner):
+            cell = owners * self.cells + self.axis.cells(score, self.cells)
             residual += np.bincount(cell, chunk.labels - score, clients * self.cells)
             spread += np.bincount(cell, score * (1 - score), clients * self.cells)
         return self._bounded(residual.reshape(clients, -1), spread.reshape(clients, -1))
@@ -173,16 +171,21 @@ class EndLabels(ClientQuery):
 
     def _vectors(self, records: Records, owner: Ints, clients: int) -> Floats:
         counts, claims = np.zeros((2, 2, clients)), np.zeros((2, clients))  # label, side, client
-        for start in range(0, len(records), step := 1 << 16):
-            part = slice(start, start + step)
-            chunk = records.take(part)
-            score = np.asarray(self.before.over(chunk).score, dtype=np.float64)
+        for chunk, owners, score in _scored(self.before, records, owner):
             for side, rarer in enumerate((score, 1 - score)):
                 near = rarer < self.largest_claim
-                whose = owner[part][near]
+                whose = owners[near]
                 claims[side] += np.bincount(whose, rarer[near], clients)
                 for label in (0, 1):
                     counts[label, side] += np.bincount(whose[chunk.labels[near] == label], minlength=clients)
         divisor = np.linalg.norm(counts, axis=0) + self.quiet
         vectors = np.concatenate([(counts / divisor).reshape(4, clients), claims / divisor])
         return vectors.T * (1 - 1e-12)
+
+
+def _scored(before: Calibrator, records: Records, owner: Ints) -> Iterator[tuple[Records, Ints, Floats]]:
+    """Records in chunks, with the clients that hold them and their calibrated scores."""
+    for start in range(0, len(records), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        chunk = records.take(part)
+        yield chunk, owner[part], np.asarray(before.over(chunk).score, dtype=np.float64)

@@ -24,7 +24,8 @@ from fedcalib.artifacts.evaluation import MetricsReport, Review
 from fedcalib.artifacts.performance import BinaryPerformance, Performance
 from fedcalib.display import brief
 from fedcalib.errors import InputError
-from fedcalib.estimation.score_sheet import ScoreSheet, mean, mean_score
+from fedcalib.estimation.score_functionals import mean, mean_score
+from fedcalib.estimation.score_sheet import ScoreSheet
 from fedcalib.federation import Federation
 from fedcalib.loop import Result
 from fedcalib.method import Method

@@ -191,6 +191,8 @@ class Evaluation:
     records: int | None = None  # a public guess of the number of records, which sets the resolution under noise
     groups: Groupings = field(default_factory=Groupings)
     rival: str = ""  # the column of another model's scores, to be compared on the same records
+    class_auc: bool | None = None  # of several classes: count scores by class; None for where sums are exact
+    confusion: bool | None = None  # and records by actual and predicted class
 
     def __post_init__(self) -> None:
         check_made(self.privacy, Privacy, "a privacy model")
@@ -200,7 +202,13 @@ class Evaluation:
 
     @property
     def _method(self) -> FederatedMetrics:
-        return FederatedMetrics(records=self.records, scores=self.scores, threshold=self.decision.threshold)
+        return FederatedMetrics(
+            records=self.records,
+            scores=self.scores,
+            threshold=self.decision.threshold,
+            class_auc=self.class_auc,
+            confusion=self.confusion,
+        )
 
     @property
     def _methods(self) -> tuple[Method[Any], ...]:
@@ -431,6 +439,8 @@ def evaluate(
     start: Day | str | None = None,
     until: Day | str | None = None,
     rival: str = "",
+    class_auc: bool | None = None,
+    confusion: bool | None = None,
     **options: Unpack[Options],
 ) -> EvaluationResult:
     """Measure a classifier across sites without pooling their records, perhaps after a calibrator.
@@ -470,6 +480,12 @@ def evaluate(
         each window. Needs a column of days (`time`).
     rival
         Of two classes: the column of another model's scores, to compare both on the same records.
+    class_auc
+        Of several classes: whether to measure the AUC of each class against the rest. If left out, where sums are
+        exact; under noise it takes half of the budget.
+    confusion
+        Of several classes: whether to count records by actual and predicted class. If left out, where sums are exact
+        up to 64 classes, under noise up to five.
     **options
         Columns, seeds, state, ledger and notices: see `fedcalib.workflows.session.Options`.
 
@@ -518,4 +534,6 @@ def evaluate(
         decision=Decision.of(threshold_for, threshold),
         scores=tuple(scores_are),
         records=records_about,
+        class_auc=class_auc,
+        confusion=confusion,
     ).run()

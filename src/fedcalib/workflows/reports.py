@@ -14,8 +14,9 @@ import numpy as np
 from fedcalib.artifacts.performance import BinaryPerformance, Performance, PerformanceCurve
 from fedcalib.cohort import MIN_RECORDS
 from fedcalib.errors import InputError
+from fedcalib.estimation.decisions import Decisions
+from fedcalib.estimation.estimates import Ratios
 from fedcalib.estimation.score_rates import Bins, Estimates
-from fedcalib.estimation.score_sheet import Decisions, Ratios
 from fedcalib.metrics.binning import bin_index_unchecked
 from fedcalib.metrics.intervals import Measured
 from fedcalib.metrics.reliability import BINS
