@@ -126,6 +126,36 @@ def order() -> str:
     return f"Best of the four in how many settings, published bracket: {'; '.join(parts)}."
 
 
+def made() -> str:
+    """The same for the seven kinds that were made here, and how often each private method is the best."""
+    rows, shares = [], []
+    table = {severity: _made(severity) for severity in (5, 3, 1)}
+    for name in (*PUBLISHED, "Acc-T, wide", "Pooled, not private"):
+        rows.append([name, *(f"{np.median(found[name]):.4f}" for found in table.values())])
+    for severity, found in table.items():
+        best = np.argmin([found[name] for name in PRIVATE], axis=0)
+        told = ", ".join(f"{name} {(best == at).mean():.0%}" for at, name in enumerate(PRIVATE))
+        shares.append(f"severity {severity}: {told}")
+    said = f"Best of the four in how many settings, published bracket: {'; '.join(shares)}."
+    return f"{markdown(('method', *(f'severity {severity}' for severity in table)), rows)}\n\n{said}"
+
+
+def _made(severity: int) -> dict[str, np.ndarray]:
+    held = [row for row in lines(HERE / "pictures.csv") if int(row["severity"]) == severity]
+    names = list(dict.fromkeys(row["method"] for row in held))
+    return {name: np.array([float(row["ece"]) for row in held if row["method"] == name]) for name in names}
+
+
+def made_by_kind() -> str:
+    """The seven kinds one by one: accuracy, and what criteria reach without privacy."""
+    names = ("No recalibration", "NLL-T", "Acc-T", "ECE-T")
+    rows = [
+        [row["corruption"], row["severity"], f"{float(row['accuracy']):.3f}", *(f"{float(row[n]):.4f}" for n in names)]
+        for row in lines(HERE / "pictures_open.csv")
+    ]
+    return markdown(("corruption", "severity", "accuracy", *names), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     **{f"overall {severity}": partial(swept, overall, severity) for severity in (5, 3, 1)},
     **{f"ratio {severity}": partial(swept, ratio, severity) for severity in (5, 3, 1)},
@@ -134,6 +164,8 @@ PARTS: dict[str, Callable[[], str]] = {
     **{f"without privacy {severity}": partial(without_privacy, severity) for severity in (5, 3, 1)},
     "short": short,
     "order": order,
+    "made": made,
+    "made by kind": made_by_kind,
     "clipping": clipping,
     "natural": natural,
     "weeks": weeks,

@@ -45,9 +45,8 @@ MISSING = (
     "Fashion-MNIST comes from a Debian package that is not part of this repository.",
     "Kaggle's playground data of autumn 2021, with their classifiers.",
     "CIFAR-10-C, CIFAR-100-C and ImageNet-C, and logits of networks on them. Ten corruptions of CIFAR-10 were made "
-    "again for a ResNet-20. Elastic, fog, frost, glass, motion, snow and zoom can be made "
-    "(benchmarks/domain_shift/corruptions.py; frost is fractal noise, its photographs are missing); no network has "
-    "been shown them yet, so nothing is said about them.",
+    "again for a ResNet-20; elastic, fog, frost, glass, motion, snow and zoom for a CNN trained here "
+    "(benchmarks/domain_shift/corruptions.py; frost is fractal noise, its photographs are missing).",
 )
 HEAD = """# What the sources found, and what we find
 

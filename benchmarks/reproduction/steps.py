@@ -147,6 +147,11 @@ SOURCES: dict[str, tuple[Step, ...]] = {
         ),
         Step("domain_shift.without_privacy", ("domain_shift/without_privacy.csv",)),
         Step("domain_shift.clipping", ("domain_shift/clipping.csv",)),
+        Step(
+            "domain_shift.pictures",
+            tuple(f"domain_shift/{name}.csv" for name in ("pictures", "pictures_open", "pictures_clipping")),
+            ("--cifar10", "{cifar10}"),
+        ),
     ),
     "004": (
         Step(
