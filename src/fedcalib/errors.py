@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, final
 
 # which extra brings a package
 _EXTRAS: Final = {
@@ -76,6 +76,7 @@ class InputError(FedcalibError):
     """
 
 
+@final
 class MissingColumn(InputError):  # noqa: N818 - the name says it as one would
     """Records lack a column that a query is about.
 

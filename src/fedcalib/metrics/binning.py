@@ -440,6 +440,10 @@ class StretchedLogOdds(Axis):
 class _StatedEdges(Axis):
     """Bins whose edges are listed; a score is looked up among them."""
 
+    @abstractmethod
+    def edges(self, bins: int) -> Floats:
+        """The edges of all bins, increasing, shape (bins + 1,)."""
+
     def cells(self, probs: Floats, bins: int) -> Ints:
         return np.searchsorted(self.edges(bins)[1:-1], np.asarray(probs, dtype=np.float64), side="right")
 
