@@ -310,7 +310,7 @@ def test_a_kill_between_two_stages(
 def test_a_kill_at_random_lines(places: Iterator[Place]) -> None:
     """Each run is killed until it ends by itself; then it is whole, and every kill has cost one repeat at most."""
     chance, kills, finished, costs = random.Random(0), 0, 0, Counter[str]()
-    most = len(executed(next(places)))
+    most = 2 * len(executed(next(places)))  # a run with repeats has more lines, and must be able to end
     while kills < KILLS:
         place, before = next(places), kills
         while killed_at(place, chance.randrange(most)) == -signal.SIGKILL:
