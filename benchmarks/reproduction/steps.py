@@ -116,6 +116,11 @@ SOURCES: dict[str, tuple[Step, ...]] = {
             ("--data", "mnist={mnist}", "--seeds", "1", "--out", "{out}/as_published.csv"),
             Compared("ccvr/as_published.csv", ("data", "alpha", "seed", "repair"), ("accuracy",), 3.0, 0.0, 0.75),
         ),
+        Step(
+            "ccvr.as_published",
+            ("ccvr/as_published.csv",),
+            ("--data", "cifar10={cifar10}", "--seeds", "1", "--alpha", "0.1", "--alpha", "0.5"),
+        ),
     ),
     "003": (
         Step(
