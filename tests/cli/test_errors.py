@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import fedcalib
 from fedcalib import errors
 from fedcalib.cli.voice import exit_code
 from tests.cli.conftest import Shell
@@ -142,6 +146,47 @@ def test_json_is_all_that_a_process_writes_to_stdout(process: Shell, scores: Pat
     assert failed.code == 2
     assert failed.json["schema_version"] == 1
     assert "absent.csv" in failed.json["error"]
+
+
+def piped(line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of a shell in which `$FEDCALIB` is the command."""
+    source = str(Path(fedcalib.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": source, "FEDCALIB": f"{sys.executable} -m fedcalib"}
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk without room")
+@pytest.mark.parametrize("flags", ["methods", "methods --format json", "--version", "--help"])
+def test_a_full_disk_is_no_bug(home: Path, flags: str) -> None:
+    said = piped(f"$FEDCALIB {flags} > /dev/full")
+    assert said.returncode == 2
+    assert said.stderr.endswith(
+        "Error: Expected to write the output, found: No space left on device. Make room, and run the command again.\n"
+    )
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.e2e
+def test_a_reader_that_leaves_ends_a_command_quietly(home: Path) -> None:
+    said = piped("$FEDCALIB methods | true; echo ${PIPESTATUS[0]}")
+    assert (said.stdout, said.stderr) == ("141\n", "")
+
+
+@pytest.mark.e2e
+def test_streams_that_are_closed_take_nothing(home: Path) -> None:
+    assert piped("$FEDCALIB methods >&-").returncode == 0
+    assert piped("$FEDCALIB nosuch 2>&-").returncode == 2
+
+
+@pytest.mark.e2e
+def test_an_interrupt_while_modules_are_loaded_ends_with_130(process: Shell) -> None:
+    code = (
+        "import sys\nclass Stop:\n def find_spec(self, name, *_):\n"
+        "  if name == 'fedcalib.cli.app': raise KeyboardInterrupt\nsys.meta_path.insert(0, Stop())"
+    )
+    said = process("methods", before=code)
+    assert (said.code, said.out, said.err) == (130, "", "Error: Interrupted.\n")
 
 
 @pytest.mark.e2e

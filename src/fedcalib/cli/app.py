@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -27,6 +29,7 @@ _ENVIRONMENT: Final = {"auto_envvar_prefix": "FEDCALIB"}  # `fedcalib site start
 # the base of all errors of use: click's own, or that of the click inside typer from 0.26 on
 _USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 _INTERRUPTED = "Interrupted. Run the same command again to go on where it stopped."
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # a disk that takes no more, which is no bug
 
 
 # where each command is defined; in the order of the help
@@ -129,9 +132,18 @@ def run(argv: Sequence[str]) -> int:
         return _end(argv, told, once, exits.USAGE)
     except FedcalibError as error:
         return _end(argv, told, exits.as_flags(str(error)), exits.exit_code(error))
+    except SystemExit as left:  # typer leaves like this after a completion, and where nobody reads the output any more
+        return exits.UNREAD if isinstance(left.__context__, BrokenPipeError) else int(left.code or exits.FINE)
     except Exception as error:
-        what = f"This is a bug in fedcalib ({type(error).__name__}: {error}). Add --debug to see where, and report it."
-        return _end(argv, told, what, exits.BUG)
+        return _end(argv, told, *_unexpected(error))
+
+
+def _unexpected(error: Exception) -> tuple[str, int]:
+    """What is said about an error that nobody raised on purpose, and its exit code."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"Expected to write the output, found: {error.strerror}. Make room, and run the command again.", exits.USAGE
+    what = f"This is a bug in fedcalib ({type(error).__name__}: {error}). Add --debug to see where, and report it."
+    return what, exits.BUG
 
 
 def _flags(command: Any) -> dict[str, str]:
@@ -144,11 +156,12 @@ def _end(argv: Sequence[str], told: Mapping[str, Mapping[str, Any]], message: st
     configured = next((told[word] for word in argv if word in told), {})
     if "--debug" in argv or configured.get("debug"):
         traceback.print_exc()
-    if message:  # a call without a command has shown the help instead
-        print(f"Error: {message}", file=sys.stderr)
-    if (stated(argv, "--format") or configured.get("format_")) == "json":
-        document = {"schema_version": SCHEMA_VERSION, "error": message, "exit_code": code}
-        print(json.dumps(document, indent=1), flush=True)
+    with suppress(OSError):  # a stream that takes nothing any more changes no exit code
+        if message:  # a call without a command has shown the help instead
+            print(f"Error: {message}", file=sys.stderr)
+        if (stated(argv, "--format") or configured.get("format_")) == "json":
+            document = {"schema_version": SCHEMA_VERSION, "error": message, "exit_code": code}
+            print(json.dumps(document, indent=1), flush=True)
     return code
 
 

@@ -24,6 +24,7 @@ BUDGET: Final = 3
 REFUSED: Final = 4
 UNAVAILABLE: Final = 5
 INTERRUPTED: Final = 130
+UNREAD: Final = 141  # the reader of a pipe has left, as `head` does
 
 _CODES: Final = {
     USAGE: (errors.InputError, errors.TranscriptError, errors.WireError, errors.LedgerError),
