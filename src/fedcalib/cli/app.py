@@ -141,7 +141,10 @@ def run(argv: Sequence[str]) -> int:
 def _unexpected(error: Exception) -> tuple[str, int]:
     """What is said about an error that nobody raised on purpose, and its exit code."""
     if isinstance(error, OSError) and error.errno in _FULL:
-        return f"Expected to write the output, found: {error.strerror}. Make room, and run the command again.", exits.USAGE
+        return (
+            f"Expected to write the output, found: {error.strerror}. Make room, and run the command again.",
+            exits.USAGE,
+        )
     what = f"This is a bug in fedcalib ({type(error).__name__}: {error}). Add --debug to see where, and report it."
     return what, exits.BUG
 

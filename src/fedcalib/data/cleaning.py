@@ -21,6 +21,10 @@ from fedcalib.types import Array, Bools, Floats, Ints
 
 _MISSING = ("", "na", "n/a", "nan", "null", "none")
 _NAME_LABELS = "name the label of class 1 with positive (--positive), or all labels in order with classes (--classes)"
+_DAY = "a date such as 2024-03-31, or a numbered day,"
+_WRITE_DATES = "; write dates as year-month-day."
+_TIME_OF_DAY = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ][0-9:.,]+ ?(?:Z|UTC|[+-][0-9:]+)?$"
+_MOST_DAYS = 1e6  # 2,700 years
 _TOLERANCE = 1e-3  # how far probabilities may be from summing to one
 
 
@@ -62,7 +66,7 @@ class Batch:
         try:
             return compute.cast(cells, pa.float64())
         except pa.ArrowInvalid as error:
-            index = _first_wrong(cells)
+            index = _first_wrong(cells, pa.float64())
             found = cells[index].as_py()[:40]
             raise InputError(f"Expected a number in {self.place(column, index)}, found {found!r}.") from error
 
@@ -209,21 +213,37 @@ class Batch:
         """Days, (n,), which rows have one, and whether they are dates: days since 1970, or else numbers as they are."""
         array = _plain(self.columns[column])
         dated = bool(types.is_temporal(array.type)) or (_is_text(array) and _has_dates(array))
-        values = self._dates(column, array) if dated else self.numbers(column)
+        values = self._dates(column, array) if dated else self._numbered_days(column)
         known: Bools = np.isfinite(values)
         return np.floor(np.where(known, values, 0)).astype(np.int64), known, dated
 
+    def _numbered_days(self, column: str) -> Floats:
+        """Numbers of days as they are; seconds since 1970 and dates such as 20240331 are none."""
+        try:
+            values = self.numbers(column)
+        except InputError as error:
+            raise InputError(str(error).replace("a number in", f"{_DAY} in", 1)[:-1] + _WRITE_DATES) from error
+        wrong = np.abs(np.where(np.isfinite(values), values, 0)) >= _MOST_DAYS
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise InputError(f"Expected {_DAY} in {self.place(column, row)}, found {values[row]:.0f}{_WRITE_DATES}")
+        return values
+
     def _dates(self, column: str, array: Any) -> Floats:
+        """Days since 1970 of dates as they are written: a time of day and its time zone move no date."""
         if _is_text(array):
             trimmed = compute.utf8_trim_whitespace(array)
             missing = compute.is_in(compute.utf8_lower(trimmed), pa.array(_MISSING, array.type))
-            array = compute.if_else(missing, pa.scalar(None, array.type), trimmed)
+            dates = compute.replace_substring_regex(trimmed, _TIME_OF_DAY, r"\1")
+            array = compute.if_else(missing, pa.scalar(None, array.type), dates)
+        elif getattr(array.type, "tz", None) is not None:
+            array = compute.local_timestamp(array)
         try:
             dates = compute.cast(compute.cast(array, pa.timestamp("s"), safe=False), pa.date32(), safe=False)
         except pa.ArrowInvalid as error:
-            raise InputError(
-                f"Expected dates such as 2024-03-31 in column '{column}' of {self.file}, found others."
-            ) from error
+            row = _first_wrong(array, pa.timestamp("s"))
+            found = array[row].as_py()[:40]
+            raise InputError(f"Expected {_DAY} in {self.place(column, row)}, found {found!r}{_WRITE_DATES}") from error
         return _floats(compute.cast(compute.cast(dates, pa.int32()), pa.float64()))
 
     def bad_cell(self, layout: ColumnLayout, row: int) -> str:
@@ -305,14 +325,14 @@ def _has_dates(array: Any) -> bool:
     return bool(compute.any(compute.match_substring_regex(array, r"^\s*[0-9]{4}-")).as_py())
 
 
-def _first_wrong(cells: Any) -> int:
-    """The index of the first cell that is not a number, where at least one is not, by bisection."""
-    return bisect_left(range(1, len(cells)), True, key=lambda count: not _are_numbers(cells[:count]))
+def _first_wrong(cells: Any, kind: Any) -> int:
+    """The index of the first cell that cannot be cast to a type, where at least one cannot, by bisection."""
+    return bisect_left(range(1, len(cells)), True, key=lambda count: not _castable(cells[:count], kind))
 
 
-def _are_numbers(cells: Any) -> bool:
+def _castable(cells: Any, kind: Any) -> bool:
     try:
-        compute.cast(cells, pa.float64())
+        compute.cast(cells, kind, safe=False)
     except pa.ArrowInvalid:
         return False
     return True
