@@ -76,13 +76,14 @@ def test_removing_a_record_moves_no_other_between_the_sides() -> None:
         (["--privacy", "distributed"], [2.0, 2.0]),
         (["--privacy", "laplace"], [2.0, 2.0]),
         (["--privacy", "distributed", "--holdout", "0"], [2.0]),
-        (["--privacy", "distributed", "--test", "scores.csv"], [1.0, 1.0]),
+        (["--privacy", "distributed", "--test", "other.csv"], [1.0, 1.0]),
         (["--privacy", "user", "--delta", "1e-5", "--clip", "10"], [1.0, 1.0]),
     ],
 )
 def test_the_total_of_a_command_is_its_epsilon(
     shell: Shell, scores: Path, extra: list[str], epsilons: list[float]
 ) -> None:
+    (scores.parent / "other.csv").write_text("".join(scores.read_text().splitlines(keepends=True)[:-1]))
     words = ("calibrate", scores, "--method", "fed-bin", "--epsilon", "2", "--dry-run", "--format", "json")
     document = shell(*words, *extra).json
     assert [phase["epsilon"] for phase in document["phases"]] == pytest.approx(epsilons)

@@ -80,6 +80,10 @@ USAGE = {
     "directory": (("evaluate", "."), "directory"),
     "no calibrator": (("evaluate", "good.csv", "--calibrator", "good.csv"), "good.csv"),
     "absent test": (("calibrate", "good.csv", *OPEN, "--test", "absent.csv"), "absent.csv"),
+    "a file twice": (("evaluate", "good.csv", "./good.csv"), "good.csv twice; name each file once"),
+    "a label as score": (("evaluate", "good.csv", "--score", "label"), "'label' of good.csv is stated twice"),
+    "a label as site": (("evaluate", "good.csv", "--site", "label"), "'label' of good.csv is stated twice"),
+    "fitted and tested": (("calibrate", "good.csv", *OPEN, "--test", "copy.csv"), "the same file or frame in both"),
     "bad state": (("evaluate", "good.csv", "--state", "good.csv"), "state directory"),
 }
 
@@ -87,6 +91,7 @@ USAGE = {
 @pytest.mark.parametrize("case", USAGE)
 def test_wrong_usage_ends_with_two(shell: Shell, home: Path, case: str) -> None:
     (home / "good.csv").write_text(GOOD)
+    (home / "copy.csv").write_text(GOOD)
     argv, words = USAGE[case]
     said = shell(*argv)
     assert said.code == 2, said

@@ -241,6 +241,18 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a seed": (lambda: fc.evaluate(frame(), seed=1), r"split_seed.*or simulate"),
     "a method's keyword": (lambda: fc.FedBin(bin=3), r"options of FedBin \(bins, .*found 'bin'\. Did you mean 'bins'"),
     "a privacy keyword": (lambda: fc.DistributedDP(eps=1), r"found 'eps'\. Did you mean 'epsilon'"),
+    "a frame that is fitted and tested": (
+        lambda: fc.calibrate(frame(), test=frame(), **COLUMNS),
+        r"Expected other records in test .* found the same file or frame in both",
+    ),
+    "a federation that is fitted and tested": (
+        lambda: fc.calibrate(fc.read(frame(), **COLUMNS), test=fc.read(frame(), **COLUMNS)),
+        r"Expected other records in test",
+    ),
+    "a label as score": (
+        lambda: fc.evaluate(frame(), site="hospital", label="died", score="died"),
+        r"found that 'died' of the frame is stated twice",
+    ),
     "a keyword of read": (lambda: fc.read(frame(), positiv="yes"), r"Did you mean 'positive'"),
 }
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fedcalib.data.columns import ColumnLayout, Columns, listing
-from fedcalib.data.tables import Table
+from fedcalib.data.tables import FileTable, Table
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
 from fedcalib.records import Records
@@ -14,6 +15,7 @@ from fedcalib.records import Records
 
 def match_layouts(tables: Sequence[tuple[Table, str]], columns: Columns) -> list[ColumnLayout]:
     """Find the columns of every file before any is read, and refuse files that do not fit together."""
+    _check_different(tables)
     first, file = columns.layout(tables[0][0].names, tables[0][0].file), tables[0][0].file
     if first.class_names:  # other files may have the same columns in another order
         columns = replace(columns, classes=first.class_names)
@@ -31,6 +33,18 @@ def match_layouts(tables: Sequence[tuple[Table, str]], columns: Columns) -> list
     if first.site is None:
         _check_sites(tables, columns)
     return layouts
+
+
+def _check_different(tables: Sequence[tuple[Table, str]]) -> None:
+    """Refuse a file that is named twice, however it is written: each of its records would count twice."""
+    seen: dict[Path, Path] = {}
+    for table, _ in tables:
+        if not isinstance(table, FileTable):
+            continue
+        first = seen.setdefault(table.path.resolve(), table.path)
+        if first is not table.path:
+            other = "" if str(first) == str(table.path) else f", as {first} too"
+            raise InputError(f"Expected different files, found {table.path} twice{other}; name each file once.")
 
 
 def _check_sites(tables: Sequence[tuple[Table, str]], columns: Columns) -> None:

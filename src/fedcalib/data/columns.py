@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -195,6 +195,7 @@ class Columns:
         stated = {"label": self.label, "site": site, "unit": self.unit, "time": self.time, "rival": self.rival}
         others = {option: None if name is None else _one(name, names, file, option) for option, name in stated.items()}
         groups = tuple(_one(name, names, file, "group") for name in self.groups)
+        _check_label(others, scores, file)
         used = {*scores, *others.values(), *groups}
         person = next((name for name in names if _PERSON.fullmatch(name) and name not in used), None)
         layout = ColumnLayout(
@@ -281,6 +282,17 @@ def _one(name: str, names: Sequence[str], file: str, option: str) -> str:
     if count > 1:
         raise InputError(f"Expected one column '{name}' in {file}, found {count}; rename all but one.")
     return name
+
+
+def _check_label(others: Mapping[str, str | None], scores: Sequence[str], file: str) -> None:
+    """Refuse a label that is another column too, above all a score: every figure would be perfect, and wrong."""
+    label = others["label"]
+    stated = {name for option, name in others.items() if option != "label"} | set(scores)
+    if label is not None and label in stated:
+        raise InputError(
+            f"Expected the true classes in a column of their own, found that '{label}' of {file} is stated twice; "
+            "name another column with label."
+        )
 
 
 def _several(

@@ -423,6 +423,7 @@ class Calibration:
         """Read the records, and set apart what is to be measured."""
         federation, warnings = conductor.read(self.data, self.privacy.private)
         if self.test is not None:
+            _check_new(self.data, self.test)
             held, more = conductor.read(self.test, self.privacy.private)
             _check_alike(federation, held, self.test)
             return Split(federation, federation, held, warnings + more)
@@ -525,6 +526,15 @@ class Calibration:
             "files": ", ".join(path.name for path in (*self.data.files, *(self.test.files if self.test else ()))),
         }
         return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def _check_new(fitted: Data, test: Data) -> None:
+    """Refuse to measure on the records that were fitted: the result would flatter, and say that it does not."""
+    if fitted.shares(test):
+        raise InputError(
+            "Expected other records in test (--test) than those that are fitted, found the same file or frame in both; "
+            "leave test (--test) out, and some records are held out."
+        )
 
 
 def _check_alike(fitted: Federation, held: Federation, test: Data) -> None:

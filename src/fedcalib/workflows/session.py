@@ -215,6 +215,16 @@ class Data:
             return [asdict(self.source.schema)]
         return [_content(self.source)]
 
+    def shares(self, other: Data) -> bool:
+        """Whether a file or a frame is in both, perhaps under another name."""
+        return bool(self._hashes & other._hashes)
+
+    @property
+    def _hashes(self) -> set[str]:
+        frames = {_frame_content(table, self.columns) for table in self.tables if isinstance(table, FrameTable)}
+        ready = {_content(self.source)} if isinstance(self.source, Federation) else set()
+        return {_digest(path) for path in self.files} | frames | ready
+
     def _contents(self) -> list[Any]:
         """What names the content of files and frames."""
         frames = [_frame_content(table, self.columns) for table in self.tables if isinstance(table, FrameTable)]
