@@ -197,3 +197,10 @@ def test_a_rival_is_compared_on_the_same_records(shell: Shell, home: Any) -> Non
     assert said.code == 0, said.err
     assert "no clear change" in said.out
     assert "rival" in (home / "r" / "report.html").read_text()
+
+
+def test_groups_that_are_written_otherwise_in_the_column_are_noticed() -> None:
+    done = evaluate(frame(), fc.SecAgg(), site="site", groups={"sex": ["F", "m", "f"]})
+    assert any("No record is in these groups of 'sex': m, f. See how" in text for text in done.warnings)
+    noisy = evaluate(frame(), fc.DistributedDP(5.0), site="site", groups={"sex": ["F", "m", "f"]})
+    assert not any("No record" in text for text in noisy.warnings), "noise hides whether there are any"

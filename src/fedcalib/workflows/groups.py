@@ -183,12 +183,15 @@ class GroupResult:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which groups are not shown, and why."""
-        if not self.found.withheld:
-            return ()
-        names = ", ".join(self.found.withheld)
-        return (f"Groups of '{self.column}' are not shown: fewer than {MIN_RECORDS} records, or needed to hide such a "
-                f"group: {names}.",)  # fmt: skip
+        """Which groups have no records, where that is known exactly, and which are not shown."""
+        empty = [name for name, one in self.found.groups.items() if _count(one) == 0]
+        told = {
+            f"No record is in these groups of '{self.column}': {', '.join(empty)}. See how the groups are written in "
+            "the column.": empty,
+            f"Groups of '{self.column}' are not shown: fewer than {MIN_RECORDS} records, or needed to hide such a "
+            f"group: {', '.join(self.found.withheld)}.": self.found.withheld,
+        }
+        return tuple(text for text, names in told.items() if names)
 
     def to_json(self) -> dict[str, Any]:
         """The figures by group, the differences to the first group, and the groups that are withheld."""
