@@ -101,3 +101,11 @@ def test_the_random_effects_mean_is_that_of_dersimonian_and_laird() -> None:
     assert found.mean.high == pytest.approx(0.35987038882673555 + 1.959964 * 0.10268115494147563, rel=1e-6)
     assert found.deviation**2 == pytest.approx(0.03407771197004227, rel=1e-5)
     assert found.i_squared == pytest.approx(0.5588328085533383, rel=1e-5)
+
+
+def test_scores_near_zero_make_a_ratio_that_is_not_averaged() -> None:
+    """Observed over expected is about 1e300 here; its square, and a mean with such weights, would overflow."""
+    table = _differing(5, 0.3, 0)
+    done = evaluate(table.assign(score=table.score * 1e-300), fc.Open(), site="site")
+    assert "auc" in done.to_json()["between_sites"]
+    assert "observed_expected" not in done.to_json()["between_sites"]

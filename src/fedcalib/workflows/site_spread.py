@@ -30,6 +30,7 @@ from fedcalib.workflows import documents
 # the metrics whose estimates are close to normal, so that their intervals tell their variance
 _METRICS: Final = (AUC, ACCURACY, BRIER, NLL, CALIBRATION_IN_THE_LARGE, SLOPE, OBSERVED_EXPECTED, PREVALENCE)
 _FEWEST: Final = 3
+_LARGEST: Final = 1e9  # a ratio to almost nothing is no figure to average, and its square overflows
 _Z: Final = normal_quantile(0.95)
 
 
@@ -91,7 +92,10 @@ class Spread:
 
 def spread(sites: Sequence[Any]) -> dict[str, Spread]:
     """The spread of each metric that at least three sites have."""
-    found = {metric.name: list(by_site(sites, metric.name).values()) for metric in _METRICS}
+    found = {
+        metric.name: [one for one in by_site(sites, metric.name).values() if max(-one.low, one.high) < _LARGEST]
+        for metric in _METRICS
+    }
     return {name: Spread.of(figures) for name, figures in found.items() if len(figures) >= _FEWEST}
 
 
