@@ -40,6 +40,16 @@ def test_tables_show_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert "[0, 1]" in out
 
 
+def test_a_narrow_terminal_cuts_no_digit_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, figure = Terminal(), "0.8529 (0.8035 to 0.8916)"
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdout", stream)
+    name = "x" * 100
+    Voice(as_json=False).result({}, [TextTable("", ("metric", "a", "b", "c"), ((name, figure, figure, figure),))])
+    assert stream.getvalue().count("0.8529") == 3
+    assert stream.getvalue().count("x") == 100
+
+
 def test_importing_the_entry_point_loads_nothing_heavy() -> None:
     code = "import sys, fedcalib.cli; print([m for m in ('typer', 'rich', 'pyarrow', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

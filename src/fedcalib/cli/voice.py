@@ -60,6 +60,7 @@ def _flag(found: re.Match[str]) -> str:
 
 
 _WIDE: Final = 140  # columns, where there is no terminal to ask
+_NARROW: Final = 80
 _PATIENCE: Final = 1.0  # seconds before a progress bar is worth showing
 
 
@@ -99,9 +100,12 @@ class Voice(Notices):
 
         width = None if stream.isatty() else _WIDE
         console = Console(file=stream, highlight=False, soft_wrap=False, width=width)
+        console.width = max(console.width, _NARROW)  # below that the terminal wraps lines, and cells stay whole
         for table in tables:
             title, headed = table.title or None, any(table.columns)
-            grid = Grid(*table.columns, title=title, box=SIMPLE_HEAD, title_justify="left", show_header=headed)
+            grid = Grid(title=title, box=SIMPLE_HEAD, title_justify="left", show_header=headed)
+            for column in table.columns:
+                grid.add_column(column, overflow="fold")  # a narrow terminal must not cut digits off
             for row in table.rows:
                 grid.add_row(*(cell.replace("[", r"\[") for cell in row))
             console.print(grid)
