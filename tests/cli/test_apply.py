@@ -163,3 +163,13 @@ def test_percentages_and_log_odds_are_applied(shell: Shell, calibrator: Path) ->
     expected = Temperature(2.5)([0.9, 0.2])
     np.testing.assert_allclose(pd.read_csv("a.csv").calibrated, expected)
     np.testing.assert_allclose(pd.read_csv("b.csv").calibrated, expected, rtol=1e-6)
+
+
+def test_what_would_lose_a_column_or_the_input_is_refused(shell: Shell, calibrator: Path) -> None:
+    Path("in.csv").write_text("score,x,x\n0.5,1,2\n")
+    twice = shell("apply", calibrator, "in.csv", "-o", "out.csv")
+    assert (twice.code, "'x' twice" in twice.err, Path("out.csv").exists()) == (2, True, False)
+    Path("in.csv").write_text("score\n0.5\n")
+    over = shell("apply", calibrator, "in.csv", "-o", "../" + Path.cwd().name + "/in.csv")
+    assert (over.code, "another file with --out" in over.err) == (2, True)
+    assert Path("in.csv").read_text() == "score\n0.5\n"

@@ -14,6 +14,7 @@ from fedcalib import files
 from fedcalib.artifacts.calibrator import Calibrator
 from fedcalib.artifacts.steps import Steps
 from fedcalib.data import ColumnLayout, Columns, Table, open_table
+from fedcalib.data.tables import FileTable
 from fedcalib.errors import InputError
 from fedcalib.records import softmax
 from fedcalib.types import Bools, Floats
@@ -62,6 +63,7 @@ class Application:
         taken = [name for name in names if name in self.table.names]
         if taken:
             raise InputError(f"Expected no column '{taken[0]}' in {self.table.file}, found one; rename it first.")
+        self._check_kept()
         rows = missing = massless = 0
         with _writer(self.out) as write, self.notices.progress("calibrating rows") as at:
             for columns in self.table.batches(self.table.names):
@@ -73,6 +75,15 @@ class Application:
             if not rows:
                 raise InputError(f"Expected records in {self.table.file}, found none.")
         return Applied(rows, missing, massless, layout.classes)
+
+    def _check_kept(self) -> None:
+        """Refuse what would lose a column of the input, or the input itself."""
+        names = self.table.names
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"Expected different names of columns in {self.table.file}, found '{twice}' twice.")
+        if isinstance(self.table, FileTable) and self.out.resolve() == self.table.path.resolve():
+            raise InputError(f"Expected another file with --out than the one that is read, found {self.out} for both.")
 
     def _names(self, layout: ColumnLayout) -> tuple[str, ...]:
         """The columns to add; those of several classes are named after the classes."""
