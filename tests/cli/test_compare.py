@@ -78,6 +78,9 @@ def test_methods_that_do_not_apply_are_listed_with_the_reason(shell: Shell, home
     said = shell("compare", "three.csv", "--logits", "logit_*", "--methods", "platt-scaling")
     assert said.code == 2
     assert "all refused" in said.err
+    (home / "two.csv").write_text("site,score,label\n" + "a,0.2,0\nb,0.7,1\n" * 20)
+    said = shell("compare", "two.csv", "--methods", "fed-bin,platt-scaling")
+    assert "fed-bin, platt-scaling: Expected at least 3 clients" in said.err, "one reason is said once"
 
 
 def test_spending_splits_the_budget_and_debits_the_total_once(shell: Shell, scores: Path) -> None:

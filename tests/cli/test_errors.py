@@ -84,6 +84,11 @@ USAGE = {
     "a label as score": (("evaluate", "good.csv", "--score", "label"), "'label' of good.csv is stated twice"),
     "a label as site": (("evaluate", "good.csv", "--site", "label"), "'label' of good.csv is stated twice"),
     "fitted and tested": (("calibrate", "good.csv", *OPEN, "--test", "copy.csv"), "the same file or frame in both"),
+    "a plan of nothing": (
+        ("plan", "--metric", "auc", "--target-error", "0.1"),
+        "an --epsilon above 0 under 'distributed', found none",
+    ),
+    "no bundle": (("verify", "absent.zip"), "in absent.zip, found: No such file or directory."),
     "bad state": (("evaluate", "good.csv", "--state", "good.csv"), "state directory"),
 }
 

@@ -233,7 +233,12 @@ class Study:
         if self.privacy == "secagg":
             return None
         if epsilon is None or not epsilon > 0:
-            raise InputError(f"Expected an epsilon above 0 for '{self.privacy}', found {epsilon}.")
+            found = "none" if epsilon is None else epsilon
+            raise InputError(
+                f"Expected an epsilon (--epsilon) above 0 under '{self.privacy}', found {found}; state it, or the "
+                "number of records (--records) to solve for epsilon, or plan for exact sums with privacy='secagg' "
+                "(--privacy secagg)."
+            )
         return epsilon
 
 

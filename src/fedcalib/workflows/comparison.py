@@ -454,5 +454,8 @@ def _simulated(name: str, trials: Sequence[Trial], before: Sequence[Figures]) ->
 
 def _check_some(runnable: Sized, refused: Mapping[str, str]) -> None:
     if not runnable:
-        reasons = " ".join(f"{name}: {reason}" for name, reason in refused.items())
-        raise InputError(f"Expected a method that can be run, found all refused: {reasons}")
+        named: dict[str, list[str]] = {}
+        for name, reason in refused.items():
+            named.setdefault(reason, []).append(name)
+        reasons = " ".join(f"{', '.join(names)}: {reason}" for reason, names in named.items())
+        raise InputError(f"Expected a method that can be run, found all refused. {reasons}")

@@ -143,7 +143,8 @@ def verify(path: Path | str) -> Verified:
         with ZipFile(path) as archive:
             return _checked(archive, str(path))
     except (OSError, BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
-        raise InputError(f"Expected an evidence bundle in {path}, found: {error}.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"Expected an evidence bundle in {path}, found: {reason}.") from error
 
 
 def _checked(archive: ZipFile, path: str) -> Verified:
