@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+import numpy as np
+
 from fedcalib.data.checks import check_labels, check_some, match_layouts
 from fedcalib.data.collecting import Collected, Watch, read_table
-from fedcalib.data.columns import Columns
+from fedcalib.data.columns import ColumnLayout, Columns
 from fedcalib.data.frames import tables_of
 from fedcalib.data.tables import Table
 from fedcalib.display import meant
 from fedcalib.errors import InputError
 from fedcalib.federation import Federation
+from fedcalib.records import Records
 
 
 class RejectedRecords(UserWarning):
@@ -266,11 +269,26 @@ def read_tables(
     if not private:
         check_labels(federation, tables, layouts[0])
     notes = [*(table.note for table, _ in tables if table.note), *collected.noticed(layouts[0], private)]
+    notes += [] if private else _scale_note(federation.records, layouts[0])
     if columns.unit is not None:
         federation = federation.one_per_unit(secrets.token_bytes(32) if seed is None else seed)
         notes += _kept_note(columns.unit, collected.kept, len(federation.records), private)
     federation = collected.timed(federation, columns.time)
     return Reading(federation, tuple(rejected), layouts[0].class_names, tuple(notes))
+
+
+def _scale_note(records: Records, layout: ColumnLayout) -> list[str]:
+    """Scores that are probabilities although something else was stated: every figure would be wrong."""
+    given = records.given
+    listed = ", ".join(f"'{name}'" for name in layout.scores[:4])
+    if layout.percent and len(layout.scores) == 1 and given[:, 1].max() <= 0.01:
+        return [f"No percentage in {listed} is above 1. If these are probabilities, leave percent (--percent) out."]
+    shares = given[:, 1:] if len(layout.scores) == 1 else given
+    inside = layout.are_logits and shares.min() >= 0 and shares.max() <= 1
+    if inside and (len(layout.scores) == 1 or np.allclose(given.sum(axis=1), 1, atol=1e-3)):
+        right = "score (--score)" if len(layout.scores) == 1 else "probs (--probs)"
+        return [f"All logits in {listed} are between 0 and 1. If these are probabilities, name them with {right}."]
+    return []
 
 
 def _kept_note(unit: str, before: int, after: int, private: bool) -> list[str]:
