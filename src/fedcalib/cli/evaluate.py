@@ -49,7 +49,10 @@ def evaluate(
     ] = None,
     scores_are: Annotated[
         str | None,
-        _metrics(help="All scores that the classifier gives, if they are few and public, such as 0.1,0.2,0.3."),
+        _metrics(
+            help="All scores that the classifier gives, if they are few and public, such as 0.1,0.2,0.3; any other "
+            "counts as the nearest of them."
+        ),
     ] = None,
     records_about: options.RecordsAbout = None,
     rival: Annotated[

@@ -88,11 +88,10 @@ class FederatedMetrics(Method[Any]):
     def __post_init__(self) -> None:
         if not 1 <= self.bins <= 1 << 12 or not 0 < self.margin < 100:
             raise InputError(f"Expected 1 to 4096 bins and a margin above 0, found {self.bins} and {self.margin}.")
-        if not 0 <= self.threshold < 1 or (self.records is not None and not self.records > 0):
-            raise InputError(
-                f"Expected a threshold from 0 to below 1 and a number of records above 0, found {self.threshold} and "
-                f"{self.records}."
-            )
+        if not 0 <= self.threshold < 1:
+            raise InputError(f"Expected a threshold (--threshold) from 0 to below 1, found {self.threshold}.")
+        if self.records is not None and not self.records > 0:
+            raise InputError(f"Expected a number of records (--records-about) above 0, found {self.records}.")
         if self.scores:
             ListedScores(self.scores)
 
@@ -110,7 +109,10 @@ class FederatedMetrics(Method[Any]):
         if schema.classes != 2:
             return (yield from self.of_classes.protocol(schema))
         if self.class_auc is not None or self.confusion is not None:
-            raise InputError("Expected several classes for class_auc and confusion, found two, which have both.")
+            raise InputError(
+                "Expected class_auc (--class-auc) and confusion (--confusion) with several classes only, found two "
+                "classes, whose evaluation has both; leave them out."
+            )
         resolution = Resolution.of(self, schema)
         if self.epsilon is None:
             return (yield from exact_performance(resolution, self.threshold, self.bins))
