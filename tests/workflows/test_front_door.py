@@ -253,6 +253,20 @@ WRONG: dict[str, tuple[Any, str]] = {
         lambda: fc.evaluate(frame(), site="hospital", label="died", score="died"),
         r"found that 'died' of the frame is stated twice",
     ),
+    "the path of a calibrator": (
+        lambda: fc.evaluate(frame(), calibrator="calibrator.json", **COLUMNS),
+        r"a calibrator, found str; load it with fc\.load",
+    ),
+    "a result as a calibrator": (
+        lambda: fc.evaluate(frame(), calibrator=results()["calibrate"], **COLUMNS),
+        r"found CalibrationResult; pass its \.calibrator",
+    ),
+    "groups in a word": (lambda: fc.evaluate(frame(), groups={"sex": "FM"}, **COLUMNS), r"\{'sex': \['F', 'M'\]\}"),
+    "groups without values": (lambda: fc.evaluate(frame(), groups=["sex"], **COLUMNS), r"found \['sex'\]"),
+    "one method to compare": (lambda: fc.compare(frame(), fc.FedBin(), **COLUMNS), r"in a list.*found FedBin"),
+    "no method to compare": (lambda: fc.compare(frame(), [], **COLUMNS), r"in a list.*found \[\]; name at least one"),
+    "a report as PDF": (lambda: results()["plan"].report("report.pdf"), r"ends in \.html .* found report\.pdf"),
+    "a report nowhere": (lambda: results()["plan"].report("."), r"ends in \.html"),
     "a keyword of read": (lambda: fc.read(frame(), positiv="yes"), r"Did you mean 'positive'"),
 }
 

@@ -154,6 +154,8 @@ def compare(
 
 
 def _by_name(methods: Methods | Sequence[Method[Calibrator]]) -> Methods:
+    if not isinstance(methods, Mapping | Sequence) or not methods:
+        raise InputError(f"Expected methods in a list, or by name, found {repr(methods)[:80]}; name at least one.")
     named = methods if isinstance(methods, Mapping) else {documents.word(one): one for one in methods}
     for one in named.values():
         check_made(one, Method, "a method")

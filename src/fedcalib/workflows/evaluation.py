@@ -196,6 +196,7 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         check_made(self.privacy, Privacy, "a privacy model")
+        _check_calibrator(self.calibrator)
         smallest_count(self.privacy, self.min_count)
         if self.rival and self.decision.targeted:
             raise InputError("Expected --threshold with --rival, found a target for the threshold; state a number.")
@@ -407,6 +408,16 @@ class _Parts:
         groups = tuple(part for part in parts if isinstance(part, GroupedPerformance))
         own = next((part for part in parts if isinstance(part, ClientErrors)), None)
         return cls(parts[0] if rival is None else rival.before, rival, groups, own)
+
+
+def _check_calibrator(given: Any) -> None:
+    """Refuse the path of a calibrator, or the result that holds one, in its place."""
+    if given is None or isinstance(given, Calibrator):
+        return
+    advice = "; load it with fc.load(...)" if isinstance(given, str | Path) else ""
+    if hasattr(given, "calibrator"):
+        advice = "; pass its .calibrator"
+    raise InputError(f"Expected a calibrator, found {type(given).__name__}{advice}.")
 
 
 def _each(records: int | None, groups: Sequence[str]) -> int | None:

@@ -80,6 +80,8 @@ class Groupings:
         until: Day | str | None = None,
     ) -> Groupings:
         """Groups by their columns, and windows by the first and the last day that count."""
+        if groups is not None and (not isinstance(groups, Mapping) or any(isinstance(v, str) for v in groups.values())):
+            raise InputError(f"Expected groups by column, such as {{'sex': ['F', 'M']}}, found {repr(groups)[:80]}.")
         columns = tuple(Grouping(name, tuple(map(str, values))) for name, values in (groups or {}).items())
         return cls(columns, None if by is None else _windows(Every(by), start, until))
 

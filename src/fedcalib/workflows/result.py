@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fedcalib.errors import InputError
 from fedcalib.report.notebook import in_notebook
 from fedcalib.report.page import Page, render
 from fedcalib.report.sheet import Sheet
@@ -80,6 +81,8 @@ class WorkflowResult(ABC):
         Path
             The file.
         """
+        if not isinstance(path, str | Path) or Path(path).suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"Expected a file that ends in .html for the report, found {path}; it is a web page.")
         return documents.write_file(path, render(self.contents(about)).encode())
 
     def save(self, folder: documents.Folder, about: About = UNKNOWN) -> dict[str, str]:

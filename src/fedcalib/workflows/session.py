@@ -76,7 +76,9 @@ class State:
     def split(self, federation: Federation, share: float) -> tuple[Federation, Federation]:
         """Split by a coin that follows from the record itself, so that removing a record moves no other."""
         if not 0 < share < 1:
-            raise InputError(f"Expected a share between 0 and 1 with --holdout (0 for no measurement), found {share}.")
+            raise InputError(
+                f"Expected a share between 0 and 1 in holdout (--holdout), 0 for no measurement, found {share}."
+            )
         return federation.split(share, self.derived("holdout"))
 
     def transcript(self, phase: str) -> Path | None:
