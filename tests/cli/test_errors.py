@@ -200,6 +200,13 @@ def test_an_interrupt_while_modules_are_loaded_ends_with_130(process: Shell) -> 
 
 
 @pytest.mark.e2e
+def test_what_a_library_does_at_the_end_changes_no_exit_code(process: Shell) -> None:
+    said = process("evaluate", "nowhere.csv", before="import atexit, os\natexit.register(os.abort)")
+    assert (said.code, said.out) == (2, "")
+    assert "nowhere.csv" in said.err
+
+
+@pytest.mark.e2e
 def test_an_interrupt_ends_with_130(process: Shell, scores: Path) -> None:
     code = "import fedcalib.workflows.evaluation as e\ndef stop(*_): raise KeyboardInterrupt\ne.Evaluation.run = stop"
     said = process("evaluate", scores, before=code)

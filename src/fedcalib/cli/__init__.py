@@ -25,7 +25,10 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process; what could not be written is dropped here, because Python would complain about it at the end."""
+    """End the process at once: what libraries do while Python shuts down must not change the exit code.
+
+    Whatever could not be written is dropped, because Python would complain about it at the end.
+    """
     import os
     import sys
 
@@ -34,4 +37,4 @@ def _leave(code: int) -> None:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    raise SystemExit(code)
+    os._exit(code)
