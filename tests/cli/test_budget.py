@@ -112,3 +112,11 @@ def test_a_command_whose_state_was_lost_pays_again(shell: Shell, scores: Path) -
     assert shell(*words, "--state", "one").code == 0
     assert shell(*words, "--state", "two").code == 0
     assert float(Ledger("ledger.db").account("default").epsilon) == 2.0
+
+
+def test_a_ledger_that_counts_nothing_says_so(shell: Shell, scores: Path) -> None:
+    said = shell("evaluate", scores, "--privacy", "secagg", "--ledger", "budget.db")
+    assert said.code == 0
+    assert "Nothing was debited" in said.err
+    noisy = shell("evaluate", scores, "--epsilon", "1", "--ledger", "budget.db")
+    assert "Nothing was debited" not in noisy.err

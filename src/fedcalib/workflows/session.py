@@ -47,6 +47,10 @@ SEEDS: Final = "{} (which records are held out; a release stays private) or {} (
 _UNCOUNTED: Final = (
     "Releases about the same people add up. This one is in no ledger: name one with ledger (--ledger) to count it."
 )
+_UNPRICED: Final = (
+    "Nothing was debited: this privacy model has no epsilon, and a ledger (--ledger) counts nothing else. Exact sums "
+    "of several runs may reveal more than each."
+)
 _BUSY: Final = "Expected this command to run once at a time, found it running already; wait for it."
 
 T = TypeVar("T")
@@ -488,6 +492,8 @@ class Conductor:
         Records that a phase cannot be asked about, such as those without a column that it needs, are refused before.
         """
         if total.epsilon is None:
+            if self.session.ledger is not None:
+                self.session.notices.note(_UNPRICED)
             return
         for phase, federation in asked:
             phase.rehearse(federation)
