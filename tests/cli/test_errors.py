@@ -213,3 +213,20 @@ def test_an_interrupt_ends_with_130(process: Shell, scores: Path) -> None:
     assert said.code == 130
     assert "Run the same command again" in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("bundle", [".", "scores.csv/bundle.zip"])
+@pytest.mark.parametrize("command", ["calibrate", "evaluate", "plan"])
+def test_a_bundle_that_cannot_be_written_is_refused_before_anything_is_spent(
+    shell: Shell, scores: Path, command: str, bundle: str
+) -> None:
+    words = (
+        ("--metric", "ece", "--target-error", "0.05", "--epsilon", "1")
+        if command == "plan"
+        else (scores, "--epsilon", "1")
+    )
+    flags = ("--out", "out") if command == "calibrate" else ()
+    said = shell(command, *words, *flags, "--bundle", bundle, *(() if command == "plan" else ("--ledger", "ledger.db")))
+    assert (said.code, said.out) == (2, "")
+    assert "--bundle" in said.err
+    assert not Path("ledger.db").exists()

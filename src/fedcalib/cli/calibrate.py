@@ -64,7 +64,7 @@ def calibrate(
         return
     if out is None:
         raise InputError("Expected --out DIR for the results, found none; name a directory, or add --dry-run.")
-    documents.check_folder(out, NAMES)
+    flags.check_places(out, NAMES)
     done = calibration.run()
     _show(voice, done, done.save(out, flags.about), bundled(done, flags))
 

@@ -65,8 +65,7 @@ def compare(
     if flags.ledger is not None and not spend:
         raise InputError("Expected --spend with --ledger, found none; a simulation spends nothing.")
     voice = flags.voice
-    if out is not None:
-        documents.check_folder(out, NAMES)
+    flags.check_places(out, NAMES)
     privacy = options.usual_privacy(privacy, epsilon)
     to_model = registry.takes(privacy, "clip")
     made, refused = offered({"rounds": rounds, "clip": None if to_model else clip}, _entries(methods))

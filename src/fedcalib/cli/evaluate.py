@@ -159,8 +159,7 @@ def evaluate(
         class_auc=class_auc,
         confusion=confusion,
     )
-    if out is not None:
-        documents.check_folder(out, NAMES)
+    flags.check_places(out, NAMES)
     if dry_run:
         voice.dry_run(evaluation.dry_run())
     else:

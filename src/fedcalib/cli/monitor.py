@@ -93,8 +93,7 @@ def watch(flags: Shared, monitoring: Monitoring, out: Path | None, chart: str, *
     if dry_run:
         voice.dry_run(monitoring.dry_run(), "Nothing was asked. All windows would cost:")
         return
-    if out is not None:
-        documents.check_folder(out, (*NAMES, chart))
+    flags.check_places(out, (*NAMES, chart))
     done = monitoring.run()
     written = {} if out is None else {"files": done.save(out, flags.about, chart)}
     written |= bundled(done, flags)

@@ -22,6 +22,7 @@ from fedcalib.data import Columns
 from fedcalib.errors import InputError
 from fedcalib.privacy import Privacy
 from fedcalib.registry import ROWS
+from fedcalib.workflows import documents
 from fedcalib.workflows.facts import About
 from fedcalib.workflows.session import SEEDS, Data, WorkflowSession
 
@@ -213,6 +214,13 @@ class Shared:
     def about(self) -> About:
         """What a report states about the classifier."""
         return About(self.classifier, self.period)
+
+    def check_places(self, out: Path | None, names: Sequence[str]) -> None:
+        """Refuse an `--out` or a `--bundle` that cannot be written, before anything is asked and spent."""
+        if out is not None:
+            documents.check_folder(out, names)
+        if self.bundle is not None:
+            documents.check_folder(self.bundle.parent, [self.bundle.name], "--bundle")
 
     @property
     def voice(self) -> Voice:

@@ -38,6 +38,8 @@ def plan(
     """Solve for whichever of records, epsilon and error is left out, by simulating the study."""
     if out is not None:
         documents.check_folder(out, NAMES)
+    if bundle is not None:
+        documents.check_folder(bundle.parent, [bundle.name], "--bundle")
     found = planned(
         metric,
         target_error=target_error,

@@ -262,20 +262,20 @@ def _value(measured: Mapping[str, float | None] | None) -> str:
     return "-" if measured is None or measured["value"] is None else f"{measured['value']:.4f}"
 
 
-def check_folder(folder: Folder, names: Iterable[str]) -> None:
+def check_folder(folder: Folder, names: Iterable[str], flag: str = "--out") -> None:
     """Refuse a folder that cannot be written, before anything is asked and spent."""
     folder = Path(folder)
     try:
         blocked = next((folder / name for name in names if (folder / name).is_dir()), None)
         if blocked is not None:
-            raise InputError(f"Expected to write the file {blocked}, found a directory; name another with --out.")
+            raise InputError(f"Expected to write the file {blocked}, found a directory; name another with {flag}.")
         nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
         if not nearest.is_dir():
-            raise InputError(f"Expected a directory with --out, found the file {nearest}; name another.")
+            raise InputError(f"Expected a directory for {flag}, found the file {nearest}; name another.")
         if not os.access(nearest, os.W_OK | os.X_OK):
-            raise InputError(f"Expected to write into {nearest}, found: Permission denied; name another with --out.")
+            raise InputError(f"Expected to write into {nearest}, found: Permission denied; name another with {flag}.")
     except OSError as error:
-        raise InputError(f"Expected a directory with --out, found: {error.strerror or error}.") from error
+        raise InputError(f"Expected a directory for {flag}, found: {error.strerror or error}.") from error
 
 
 def write_all(folder: Folder, contents: Mapping[str, bytes]) -> dict[str, str]:
