@@ -27,7 +27,7 @@ def consistent(levels: Sequence[Floats], variances: Sequence[Floats], arity: int
         path.append((estimate, variance, below, below_variance))
         weight = _ratio(below_variance, below_variance + level_variance)  # of the cell's own count
         estimate = below + weight * (level - below)
-        variance = weight * np.broadcast_to(level_variance, level.shape)
+        variance = weight * level_variance
     for children, children_variance, below, below_variance in reversed(path):
         correction = np.repeat(_ratio(estimate - below, below_variance), arity, axis=-1)
         estimate = children + correction * children_variance
@@ -112,5 +112,5 @@ def _summed(cells: Floats, arity: int) -> Floats:
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     """Quotient that is zero where the denominator is not positive."""
-    shape = np.broadcast_shapes(numerator.shape, denominator.shape)
+    shape = np.broadcast(numerator, denominator).shape
     return np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)
