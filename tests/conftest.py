@@ -21,6 +21,12 @@ if not SEARCHING and hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants  # none yet
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with tests of more than ten seconds first, so that no worker begins a long one when the other is done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data that lies beside the repository."""
