@@ -20,7 +20,9 @@ def consistent(levels: Sequence[Floats], variances: Sequence[Floats], arity: int
     top down, the difference between a parent's estimate and the sum of its children is divided among the children in
     proportion to their variances. Counts without noise are returned unchanged.
     """
-    estimate, variance = levels[-1], np.broadcast_to(variances[-1], levels[-1].shape)
+    estimate, variance = levels[-1], variances[-1]
+    if variance.shape[-1:] != estimate.shape[-1:]:
+        variance = np.broadcast_to(variance, estimate.shape)
     path = []
     for level, level_variance in zip(reversed(levels[:-1]), reversed(variances[:-1]), strict=True):
         below, below_variance = _summed(estimate, arity), _summed(variance, arity)
