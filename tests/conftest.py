@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -19,6 +20,18 @@ settings.load_profile("fedcalib")
 if not SEARCHING and hasattr(providers, "_get_local_constants"):
     # Hypothesis also tries constants of the modules that are loaded, and which are depends on the tests that ran before
     providers._get_local_constants = lambda: providers._local_constants  # none yet
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with tests of more than ten seconds first, so that no worker begins a long one when the other is done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """What is there for the whole session, most of a million objects, is looked through no more for what may go."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

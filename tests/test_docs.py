@@ -13,6 +13,8 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -32,16 +34,41 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text())]
 
 
-def commands(code: str) -> list[list[str]] | None:
-    """The words of each command, where a block is nothing but plain commands of fedcalib; None where it needs a shell.
+@dataclass(frozen=True)
+class Command:
+    """The words after `fedcalib`, and the file that the command's output goes to."""
 
-    A process per command would take most of the time of the pages.
+    words: list[str]
+    out: str | None
+
+    def run(self) -> int:
+        """Run it in this process; returns the exit code."""
+        words = [found for word in self.words for found in matching_files(word)]
+        if self.out is None:
+            return run(words)
+        with Path(self.out).open("w", encoding="utf-8") as file, redirect_stdout(file):
+            return run(words)
+
+
+def commands(code: str) -> list[Command] | None:
+    """The commands of a block that has nothing but commands of fedcalib; None where it needs a shell.
+
+    A process per command would take most of the time of the pages. What is read here of a shell's language: comments,
+    words in quotes, patterns of files, `name="words"` with `$name`, and `> file` at the end.
     """
-    lines = [line for line in code.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
-    if any(not line.startswith("fedcalib ") or re.search(r"[|<>;&$`~{\n]", line) for line in lines):
-        return None
-    split = [shlex.split(line, comments=True)[1:] for line in lines]
-    return [[found for word in words for found in matching_files(word)] for words in split]
+    known: dict[str, str] = {}
+    found = []
+    for line in code.replace("\\\n", " ").splitlines():
+        bare = re.sub(r"(^|\s)#.*", "", line).strip()
+        if named := re.fullmatch(r'(\w+)="([^"$`\\\']*)"', bare):
+            known[named[1]] = named[2]
+        elif bare:
+            bare = re.sub(r"\$(\w+)", lambda match: known.get(match[1], match[0]), bare)
+            bare, _, out = bare.partition(" > ")
+            if not bare.startswith("fedcalib ") or re.search(r"[|<>;&$`~{]", bare) or re.search(r"[^\w./-]", out):
+                return None
+            found.append(Command(shlex.split(bare)[1:], out or None))
+    return found
 
 
 def matching_files(word: str) -> list[str]:
@@ -62,11 +89,29 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         if kind == "python":
             exec(compile(code, str(page), "exec", dont_inherit=True), space)
         elif kind == "sh" and (plain := commands(code)) is not None:
-            for words in plain:
-                assert run(words) == 0, f"fedcalib {shlex.join(words)}"
+            for command in plain:
+                assert command.run() == 0, f"fedcalib {shlex.join(command.words)}"
         elif kind == "sh":
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", code], capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+
+
+def test_blocks_that_need_no_shell_are_read_as_a_shell_reads_them(tmp_path: Path) -> None:
+    code = """
+# a comment; with a semicolon
+columns="--site hospital --label disease"
+fedcalib evaluate $columns "a b.csv" --epsilon 1  # and another > one
+fedcalib evaluate a.csv \\
+  --format json > report.json
+"""
+    shell = ["bash", "-euc", f"fedcalib() {{ printf '%s\\n' \"$@\"; }}; {code}"]
+    expected = subprocess.run(shell, capture_output=True, text=True, cwd=tmp_path, check=True).stdout.splitlines()
+    first, second = commands(code) or ()
+    assert first.words == expected
+    assert (first.out, second.out) == (None, "report.json")
+    assert second.words == (tmp_path / "report.json").read_text().splitlines()
+    for needs in ("fedcalib demo | cat", "ls", "fedcalib apply $unknown", "fedcalib demo; ls", "x=1 fedcalib demo"):
+        assert commands(needs) is None
 
 
 def test_no_two_pages_share_a_ledger() -> None:

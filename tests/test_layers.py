@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -85,12 +86,20 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else module
 
 
-IMPORTS = {module: imports(module) for module in MODULES}
-EDGES = defaultdict(set)
-for importer, imported in IMPORTS.items():
-    for target in imported:
-        if room(importer) != room(target):
-            EDGES[room(importer), room(target)].add(f"{importer} -> {target}")
+@cache
+def imports_of_all() -> dict[str, set[str]]:
+    return {module: imports(module) for module in MODULES}
+
+
+@cache
+def edges() -> dict[tuple[str, str], set[str]]:
+    """Imports from one room to another."""
+    found = defaultdict(set)
+    for importer, imported in imports_of_all().items():
+        for target in imported:
+            if room(importer) != room(target):
+                found[room(importer), room(target)].add(f"{importer} -> {target}")
+    return dict(found)
 
 
 def test_every_room_has_a_level_and_every_level_a_room() -> None:
@@ -98,19 +107,19 @@ def test_every_room_has_a_level_and_every_level_a_room() -> None:
 
 
 def test_rooms_import_only_from_rooms_below() -> None:
-    upward = {edge for edge in EDGES if LEVEL[edge[0]] <= LEVEL[edge[1]]}
-    assert not upward, sorted(one for edge in upward for one in EDGES[edge])
+    upward = {edge for edge in edges() if LEVEL[edge[0]] <= LEVEL[edge[1]]}
+    assert not upward, sorted(one for edge in upward for one in edges()[edge])
 
 
 def test_no_rooms_import_each_other_in_a_circle() -> None:
     below: dict[str, set[str]] = {name: set() for name in LEVEL}
-    for upper, lower in EDGES:
+    for upper, lower in edges():
         below[upper].add(lower)
     assert len(list(TopologicalSorter(below).static_order())) == len(LEVEL)  # a circle raises CycleError
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert len(list(TopologicalSorter(IMPORTS).static_order())) == len(MODULES)
+    assert len(list(TopologicalSorter(imports_of_all()).static_order())) == len(MODULES)
 
 
 def test_only_the_registry_imports_modules_by_a_name_in_a_string() -> None:

@@ -14,6 +14,7 @@ from fedcalib.accounting.spending import Spending
 from fedcalib.artifacts.calibrator import Identity, Mixture
 from fedcalib.artifacts.scaling import Temperature
 from fedcalib.errors import InputError
+from fedcalib.numeric import bisected
 from fedcalib.workflows.drift import Signal, Timeline, in_process, mixed, pooled, signals, together
 
 
@@ -133,10 +134,11 @@ def test_a_detectable_change_is_found_in_four_of_five_windows(least: float) -> N
     rounds, monitor, found = 30, fc.Monitor(0.01, min_effect=least), 0
     first = watched([0.0, 0.0], monitor).windows[1].detectable["gap"]
     odds = np.random.default_rng(0).normal(-1.0, 1.0, 200_000)
-    moved = {
-        shift: np.mean(1 / (1 + np.exp(-odds)) - 1 / (1 + np.exp(-odds - shift))) for shift in -np.arange(300) / 200
-    }
-    shift = min(moved, key=lambda each: abs(moved[each] - first))
+
+    def moved(shift: float) -> float:
+        return float(np.mean(1 / (1 + np.exp(-odds)) - 1 / (1 + np.exp(-odds - shift))))
+
+    shift = -bisected(lambda size: moved(-size) >= first, 0.0, 1.5, 9)[1]
     for seed in range(rounds):
         last = watched([0.0, shift], monitor, seed=100 + 10 * seed).windows[1]
         found += "gap" in {alarm.signal for alarm in last.alarms}

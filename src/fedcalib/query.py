@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from math import isfinite, prod
 from typing import Literal, final
@@ -450,7 +451,7 @@ class Join(Query):
 
     parts: tuple[Query, ...]
 
-    @property
+    @cached_property
     def blocks(self) -> Mapping[str, Block]:
         return {f"{i}.{name}": block for i, part in enumerate(self.parts) for name, block in part.blocks.items()}
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,13 @@ def overconfident(n: int, sites: int, seed: int) -> pd.DataFrame:
 
 @pytest.fixture
 def scores(home: Path) -> Path:
-    overconfident(3847, 5, 0).to_csv(home / "scores.csv", index=False)
+    (home / "scores.csv").write_text(_scores())
     return home / "scores.csv"
+
+
+@cache
+def _scores() -> str:
+    return overconfident(3847, 5, 0).to_csv(index=False)
 
 
 def counts(text: str) -> set[int]:

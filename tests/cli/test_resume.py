@@ -47,7 +47,7 @@ def test_a_killed_run_goes_on_without_asking_again(process: Shell, shell: Shell,
     before = transcripts(home)["calibration"]
     assert [line["state"] for line in before] == ["begun", "asked", "answered", "asked", "answered"]
 
-    said = process(*WORDS, *MORE, "--out", "out")
+    said = shell(*WORDS, *MORE, "--out", "out")
     assert said.code == 0, said.err
     assert "Resumed: 2 answers of the earlier run were replayed, 3 asked." in said.err
     after = transcripts(home)["calibration"]

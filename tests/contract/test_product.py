@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -81,6 +82,7 @@ def asks_whole_clients(method: fc.Method, schema: fc.Schema) -> bool:
         return False
 
 
+@cache
 def pooled_and_split(classes: int) -> tuple[fc.Federation, list[fc.Federation]]:
     """The same records at one client, at five, at fifty, and at five in another order."""
     five = federation(classes)

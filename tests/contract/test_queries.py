@@ -25,14 +25,15 @@ def classes_of(query: fc.query.Query) -> int:
 
 
 def check_norms(query: fc.query.Query, row: np.ndarray) -> None:
+    blocks = query.blocks
     for name, part in query.split(row).items():
-        bound = query.blocks[name].bound
+        bound = blocks[name].bound
         assert np.abs(part).sum() <= bound.l1 * ROUNDING
         assert np.linalg.norm(part.reshape(-1)) <= bound.l2 * ROUNDING
         assert np.abs(part).max(initial=0) <= bound.linf * ROUNDING
-        if query.blocks[name].integral:
+        if blocks[name].integral:
             assert (part == np.round(part)).all()
-        if query.blocks[name].one_hot:
+        if blocks[name].one_hot:
             assert sorted(set(part.reshape(-1).tolist())) in ([0.0], [0.0, 1.0], [1.0])
             assert part.sum() <= 1
 

@@ -33,10 +33,11 @@ def measured(scores: ScoreModel, privacy: fc.privacy.Privacy, records: int, runs
 @pytest.mark.parametrize(("records", "epsilon", "privacy"), [(3000, 1.0, "distributed"), (5000, 5.0, "local")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_forecasts_are_close_to_what_evaluations_find(kind: str, privacy: str, records: int, epsilon: float) -> None:
-    """A small part of the benchmark; over 25 runs a measured error is itself off by about 14%."""
+    """A small part of the benchmark; over 25 runs a measured error is itself off by 14%, over 60 a forecast by 9%."""
     scores = KINDS[kind]
     for name, values in measured(scores, MODELS[privacy](epsilon), records, 25).items():
-        forecast, stated = Study(name, privacy, scores).forecast(records, epsilon), values[~np.isnan(values)]
+        forecast = Study(name, privacy, scores).forecast(records, epsilon, rough=True)
+        stated = values[~np.isnan(values)]
         assert forecast.refused == pytest.approx(1 - len(stated) / len(values), abs=0.25), name
         if forecast.enough:
             error = float(np.sqrt(np.mean((stated - truth(name, scores)) ** 2)))

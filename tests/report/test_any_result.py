@@ -49,9 +49,9 @@ def _cycled(names: list[str], length: int) -> list[str]:
     return [names[place % len(names)] for place in range(length)]
 
 
-def small_counts(page: str) -> list[str]:
+def small_counts(page: str, read: Read | None = None) -> list[str]:
     """Counts of records below the minimum in the tables, the tips and the embedded document of a page."""
-    read, found = Read(page), []
+    read, found = read or Read(page), []
     for table in re.findall(r"<table.*?</table>", page, re.DOTALL):
         heads = [re.sub(r"<.*?>", "", head) for head in re.findall(r"<th scope=\"col\".*?</th>", table, re.DOTALL)]
         for row in re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL):
@@ -91,14 +91,17 @@ def counted(data: Any) -> list[float]:
 
 def check(done: Any, about: About) -> str:
     """What holds of the page of any result."""
-    page = render(done.contents(about))
+    contents = done.contents(about)
+    page = render(contents)
     validate(page)
-    assert json.loads(Read(page).data) == json.loads(done.contents(about).data)
-    assert not small_counts(page)
+    read = Read(page)
+    assert json.loads(read.data) == json.loads(contents.data)
+    assert not small_counts(page, read)
     shown = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
     assert not re.search(r">\s*(nan|None|inf)\s*<", shown)
-    validate(done.sheet(about).to_html())
-    assert done.sheet(about).to_markdown().count("\n|") > 60
+    sheet = done.sheet(about)
+    validate(sheet.to_html())
+    assert sheet.to_markdown().count("\n|") > 60
     return page
 
 

@@ -153,7 +153,7 @@ class ScoreTest:
         rate = design.rate(self._others(value))
         hessian, negative = design.hessian(self._records, rate), design.sums(rate)
         each = np.stack([negative, negative - self._whole], axis=1)  # (k, 2, cells)
-        part = hessian[self.index, self._other] @ _inverse(hessian[np.ix_(self._other, self._other)])
+        part = hessian[self.index, self._other] @ _inverse(hessian[self._among_others])
         own = each[self.index] - np.tensordot(part, each[self._other], axes=1)
         variance = float((self.sheet.counts * own**2).sum()) + float(self.sheet.table.variance(own[None])[0])
         return float((own * counts).sum() / np.sqrt(max(variance, TINY)))
@@ -166,13 +166,18 @@ class ScoreTest:
         for _ in range(_NEWTON_STEPS if len(other) else 0):
             rate = design.rate(weights)
             gradient = (design.sums(rate) @ signed - self._labels)[other]
-            hessian = design.hessian(self._records, rate)[np.ix_(other, other)]
+            hessian = design.hessian(self._records, rate)[self._among_others]
             weights[other] -= np.clip(_inverse(hessian) @ gradient, -1.0, 1.0)
         return weights
 
     @cached_property
     def _other(self) -> Ints:
         return np.delete(np.arange(len(self.fit.weights)), self.index)
+
+    @cached_property
+    def _among_others(self) -> tuple[Ints, ...]:
+        """Where a Hessian holds the rows and columns of the other weights."""
+        return np.ix_(self._other, self._other)
 
     @cached_property
     def _records(self) -> Floats:

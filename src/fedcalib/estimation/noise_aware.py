@@ -239,6 +239,23 @@ class _FoldedNormal:
         """The deviation, or one where it is zero, shape (k,)."""
         return np.where(self.deviation > 0, self.deviation, 1.0)
 
+    @cached_property
+    def _everywhere(self) -> bool:
+        """Whether all terms have noise."""
+        return bool((self.deviation > 0).all())
+
+    @cached_property
+    def _mean_at_zero(self) -> Floats:
+        return np.asarray(_HALF_NORMAL_MEAN * self.deviation)
+
+    @cached_property
+    def _square(self) -> Floats:
+        return np.asarray(self.deviation**2)
+
+    @cached_property
+    def _skewed_below(self) -> Floats:
+        return np.asarray(_SYMMETRIC_RATIO * self.deviation)
+
     def means(self, terms: Floats) -> tuple[Floats, Floats]:
         """Mean of each absolute value, and its derivative with respect to the true term."""
         return self._folded(terms)[:2]
@@ -248,28 +265,27 @@ class _FoldedNormal:
         from scipy.special import erf
 
         ratio = np.minimum(terms / self.divisor, _MAX_RATIO)
-        slope = np.where(self.deviation > 0, erf(ratio / _SQRT_2), 1.0)
+        slope = erf(ratio / _SQRT_2) if self._everywhere else np.where(self.deviation > 0, erf(ratio / _SQRT_2), 1.0)
         bell = np.exp(-0.5 * ratio**2)
-        return _HALF_NORMAL_MEAN * self.deviation * bell + terms * slope, slope, _HALF_NORMAL_MEAN * bell
+        return self._mean_at_zero * bell + terms * slope, slope, _HALF_NORMAL_MEAN * bell
 
     def moments(self, terms: Floats) -> tuple[float, float]:
         """Mean and standard deviation of the sum; correlations enter to first order, through the derivatives."""
         return self._two(terms, *self.means(terms))
 
     def _two(self, terms: Floats, means: Floats, slope: Floats) -> tuple[float, float]:
-        own = (1 - slope**2) * self.deviation**2 + terms**2 - means**2
-        variance = self.covariance.of_sum(slope) + float(np.maximum(own, 0.0).sum())
-        return float(means.sum()), float(max(variance, 0.0)) ** 0.5
+        own = (1 - slope**2) * self._square + terms**2 - means**2
+        variance = self.covariance.of_sum(slope) + float(np.add.reduce(np.maximum(own, 0.0)))
+        return float(np.add.reduce(means)), float(max(variance, 0.0)) ** 0.5
 
     def three_moments(self, terms: Floats) -> tuple[float, float, float]:
         """Mean and standard deviation of the sum, and its third central moment as if the terms were independent."""
         means, slope, density = self._folded(terms)
-        variance = self.deviation**2
-        square = terms**2
+        variance, square = self._square, terms**2
         cubes = (terms**3 + 3 * terms * variance) * slope + self.deviation * (2 * variance + square) * density
         third = cubes - 3 * means * (square + variance) + 2 * means**3
-        skewed = np.where(terms < _SYMMETRIC_RATIO * self.deviation, third, 0.0)
-        return *self._two(terms, means, slope), float(skewed.sum())
+        skewed = np.where(terms < self._skewed_below, third, 0.0)
+        return *self._two(terms, means, slope), float(np.add.reduce(skewed))
 
 
 def _signed_bound(terms: Floats, distribution: _FoldedNormal) -> float:

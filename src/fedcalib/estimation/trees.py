@@ -20,14 +20,16 @@ def consistent(levels: Sequence[Floats], variances: Sequence[Floats], arity: int
     top down, the difference between a parent's estimate and the sum of its children is divided among the children in
     proportion to their variances. Counts without noise are returned unchanged.
     """
-    estimate, variance = levels[-1], np.broadcast_to(variances[-1], levels[-1].shape)
+    estimate, variance = levels[-1], variances[-1]
+    if variance.shape[-1:] != estimate.shape[-1:]:
+        variance = np.broadcast_to(variance, estimate.shape)
     path = []
     for level, level_variance in zip(reversed(levels[:-1]), reversed(variances[:-1]), strict=True):
         below, below_variance = _summed(estimate, arity), _summed(variance, arity)
         path.append((estimate, variance, below, below_variance))
         weight = _ratio(below_variance, below_variance + level_variance)  # of the cell's own count
         estimate = below + weight * (level - below)
-        variance = weight * np.broadcast_to(level_variance, level.shape)
+        variance = weight * level_variance
     for children, children_variance, below, below_variance in reversed(path):
         correction = np.repeat(_ratio(estimate - below, below_variance), arity, axis=-1)
         estimate = children + correction * children_variance
@@ -112,5 +114,5 @@ def _summed(cells: Floats, arity: int) -> Floats:
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     """Quotient that is zero where the denominator is not positive."""
-    shape = np.broadcast_shapes(numerator.shape, denominator.shape)
+    shape = np.broadcast(numerator, denominator).shape
     return np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)

@@ -9,6 +9,7 @@ is where the integral equals the bandwidth. Two bounds follow, because a kernel 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -126,13 +127,21 @@ def smooth_ece_of_residuals(residuals: Any, records: float) -> float:
 
 def smoothing(cells: int, bandwidth: float) -> Floats:
     """The smoothing of residuals over so many cells as a matrix, shape (cells, cells); its columns sum to one."""
-    spectra = np.fft.rfft(np.concatenate([np.eye(cells), np.eye(cells)[::-1]]), axis=0)
-    decay = 1 - np.cos(np.pi * np.arange(cells + 1) / cells)
-    damped = spectra * np.exp(-np.square(bandwidth * cells) * decay)[:, None]
+    damped = _spectra(cells) * np.exp(-np.square(bandwidth * cells) * _decay(cells))[:, None]
     return np.asarray(np.fft.irfft(damped, 2 * cells, axis=0)[:cells])
 
 
 def _smoothed(spectrum: Array, cells: int, bandwidth: float) -> Floats:
     # the heat kernel of the grid: positive at every bandwidth, and nearly Gaussian once it is wider than a few cells
-    decay = 1 - np.cos(np.pi * np.arange(cells + 1) / cells)
-    return np.fft.irfft(spectrum * np.exp(-np.square(bandwidth * cells) * decay), 2 * cells)[:cells]
+    return np.fft.irfft(spectrum * np.exp(-np.square(bandwidth * cells) * _decay(cells)), 2 * cells)[:cells]
+
+
+@lru_cache(maxsize=4)
+def _spectra(cells: int) -> Array:
+    """The spectrum of a single residual in each cell, shape (cells + 1, cells)."""
+    return np.fft.rfft(np.concatenate([np.eye(cells), np.eye(cells)[::-1]]), axis=0)
+
+
+@lru_cache(maxsize=4)
+def _decay(cells: int) -> Floats:
+    return np.asarray(1 - np.cos(np.pi * np.arange(cells + 1) / cells))

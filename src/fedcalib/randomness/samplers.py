@@ -157,16 +157,16 @@ def _ones_in(source: Source, widths: Ints) -> Ints:
 
 def laplace(scale: Fraction, count: int) -> Ints:
     """Draw integers k with probability proportional to e^(-|k|/scale)."""
-    dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-    return _draw(dp.m.make_laplace(*space, scale=at_least(scale)), count)
+    domains, measurements, metrics = _opendp()
+    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.l1_distance(T="i64")
+    return _draw(measurements.make_laplace(*space, scale=at_least(scale)), count)
 
 
 def gaussian(sigma: Fraction, count: int) -> Ints:
     """Draw integers k with probability proportional to e^(-k^2 / (2 sigma^2))."""
-    dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return _draw(dp.m.make_gaussian(*space, scale=at_least(sigma)), count)
+    domains, measurements, metrics = _opendp()
+    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.l2_distance(T="f64")
+    return _draw(measurements.make_gaussian(*space, scale=at_least(sigma)), count)
 
 
 def at_least(value: Fraction) -> float:
@@ -182,9 +182,10 @@ def _draw(measurement: Any, count: int) -> Ints:
 
 
 @cache
-def _opendp() -> ModuleType:
-    import opendp.prelude as dp
+def _opendp() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """OpenDP's domains, measurements and metrics; its prelude would also import scikit-learn where there is one."""
+    from opendp import domains, measurements, metrics
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    module: ModuleType = dp
-    return module
+    enable_features("contrib")
+    return domains, measurements, metrics
