@@ -47,13 +47,15 @@ def quick(source: str, places: dict[str, str]) -> bool:
     folder = HERE / "out" / "quick" / source
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    good = True
+    found = []
     for step in SOURCES[source]:
         if not step.quick or step.compared is None:
             continue
         if called(step, step.quick, {**places, "out": str(folder)}):
-            good &= agrees(step.compared, folder)
-    return good
+            found.append(agrees(step.compared, folder))
+    if not found:
+        print("Nothing was compared.", flush=True)
+    return bool(found) and all(found)
 
 
 def agrees(wanted: Compared, folder: Path) -> bool:

@@ -1,8 +1,8 @@
 """The paper's methods at the paper's own settings: its tables 2 and 3 and its figures, on our logits.
 
 Run with `python -m benchmarks.maddock.published`; rows that published.csv has are kept, so a rerun goes on where it
-stopped. `--again Auto` measures a series again, on the networks whose logits are here. `--quick` runs two runs of the
-tables on one network, into the file that `--out` names.
+stopped. `--again Auto` measures a series again, on the networks whose logits are here, and `--dataset mnist` runs one
+data set alone. `--quick` runs two runs of the tables on one network, into the file that `--out` names.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ TABLES = {
 }
 BETAS = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "1.0", "iid")
 EVEN = 1000.0  # stands for IID among betas
+SLOW = ("FedOPVector", "FedCal")  # local fits of many parameters
+FEW = 5  # how often networks of every skew have them
 FIGURES = {"cifar10": ("lenet5", "resnet20", "wideresnet164"), "cifar100": ("lenet5",), "mnist": ("cnn 0.1",)}
 FIGURES |= {"cifar10-fedavg": ("cnn 0.1",)}
 ROUNDS, CLIP, CLIPS = 12, 0.5, (10.0, 50.0)
@@ -165,13 +167,9 @@ def by_clip() -> Iterator[Case]:
 
 
 def own_skew(beta: float, totals: tuple[float, ...]) -> Iterator[Case]:
-    """Figure 6c: a network trained by clients of some skew is calibrated by clients of the same skew."""
-    deal = Deal(beta=beta)
-    for series, method in binned(ROUNDS, totals):
-        yield Case("6c", beta, series, method, deal=deal)
-    yield Case("6c", beta, "FedTemp", fc.FedTemp.as_published(), deal=deal)
-    yield Case("6c", beta, "FedOPVector", fc.FedOPVector.as_published(), deal=deal)
-    yield Case("6c", beta, "FedCal", fc.FedCal.as_published(), deal=deal)
+    """Figure 6c, and tables 2 and 3 by skew: clients of the skew that trained a network calibrate it."""
+    for figure, cases in (("6c", table_2(totals)), ("6c, epsilon 1", table_3(1.0))):
+        yield from (replace(case, figure=figure, x=beta, deal=Deal(beta=beta)) for case in cases)
 
 
 def figures(dataset: str, totals: tuple[float, ...]) -> Iterator[Case]:
@@ -246,9 +244,9 @@ def averages(sheet: Sheet, dataset: str, network: str, run: int) -> None:
             sheet.add(line(key, row(Temperature(float(value)), test), base))
 
 
-def forget(path: Path, series: str) -> None:
+def forget(path: Path, series: str, wanted: dict[str, tuple[str, ...]]) -> None:
     """Drop the rows of a series that can be measured again."""
-    here = set(known(TABLES))
+    here = set(known(wanted))
     rows = [one for one in Table(path).rows if one["series"] != series or (one["dataset"], one["network"]) not in here]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
@@ -263,22 +261,28 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two runs of both tables on one network")
     parser.add_argument("--out", type=Path, default=HERE / "published.csv")
     parser.add_argument("--again", help="a series whose rows are dropped and measured again")
+    parser.add_argument("--dataset", action="append", choices=TABLES, help="all, unless given")
     told = parser.parse_args()
+    chosen, drawn, skewed = (
+        {name: networks for name, networks in some.items() if name in (told.dataset or TABLES)}
+        for some in (TABLES, FIGURES, {"mnist": tuple(f"cnn {beta}" for beta in BETAS)})
+    )
     if told.again:
-        forget(told.out, told.again)
+        forget(told.out, told.again, chosen)
     sheet = Sheet(told.out, KEY)
-    wanted = {"cifar10": ("lenet5",)} if told.quick else TABLES
-    for run in range(2 if told.quick else told.table_runs):
-        for dataset, name in known(wanted):
+    if told.quick:
+        chosen, told.table_runs, told.figure_runs = {"cifar10": ("lenet5",)}, 2, 0
+    for run in range(told.table_runs):
+        for dataset, name in known(chosen):
             measure(sheet, dataset, name, run, tables(class_totals(dataset, name, run)))
-    for run in range(0 if told.quick else told.figure_runs):
-        for dataset, name in known(FIGURES):
-            measure(sheet, dataset, name, run, figures(dataset, class_totals(dataset, name, run)))
-            averages(sheet, dataset, name, run)
-        for dataset, name in known({} if told.quick else {"mnist": tuple(f"cnn {beta}" for beta in BETAS)}):
+        for dataset, name in known({} if told.quick else skewed):
             skew = name.removeprefix("cnn ")
             own = own_skew(EVEN if skew == "iid" else float(skew), class_totals(dataset, name, run))
-            measure(sheet, dataset, name, run, own)
+            measure(sheet, dataset, name, run, (case for case in own if run < FEW or case.series not in SLOW))
+    for run in range(told.figure_runs):
+        for dataset, name in known(drawn):
+            measure(sheet, dataset, name, run, figures(dataset, class_totals(dataset, name, run)))
+            averages(sheet, dataset, name, run)
     return 0
 
 

@@ -10,6 +10,7 @@ from benchmarks.reproduction.multiclass_claims import FEDERATED, POINT, by_netwo
 
 OPEN, PRIVATE = "table 2", "table 3"
 CELLS = "maddock/cells.csv"
+SKEWED = {"6c": "exact", "6c, epsilon 1": "epsilon 1"}
 SHORT = ("FedBBQ, all weight", "FedTemp", "FedOPVector", "FedCal", "Auto")
 METHODS = ("FedBin", *FEDERATED[:3], "FedBBQ, all weight, N' = 2B", *FEDERATED[3:], "Auto")
 
@@ -37,17 +38,17 @@ def datasets() -> list[str]:
 
 def margins() -> str:
     """How many times lower Auto's cwECE is than that of the best published method that keeps its accuracy."""
+    words = {OPEN: "exact sums", PRIVATE: "epsilon 1, whole clients"}
+    parts = {f"{data}, {word}": published(own, dataset=data) for own, word in words.items() for data in datasets()}
+    parts |= {f"mnist at every skew, {word}": published(own) for own, word in zip(SKEWED, words.values(), strict=True)}
     lines = []
-    for figure, word in ((OPEN, "exact sums"), (PRIVATE, "epsilon 1, whole clients")):
-        for data in datasets():
-            rows = published(figure, dataset=data)
-            tables = {series: by_network(rows, series) for series in (*FEDERATED, "Auto")}
-            best = {network: _best(tables, network) for network in tables["Auto"]}
-            times = [mean(tables[best[one]][one], "cwece") / mean(tables["Auto"][one], "cwece") for one in best]
-            least = min(zip(times, best, strict=True))
-            who = ", ".join(f"{name} {list(best.values()).count(name)}" for name in dict.fromkeys(best.values()))
-            cells = [f"{data}, {word}", str(len(best)), f"{median(times):.2f}", f"{least[0]:.2f} ({least[1][1]})", who]
-            lines.append(cells)
+    for where, rows in parts.items():
+        tables = {series: by_network(rows, series) for series in (*FEDERATED, "Auto")}
+        best = {network: _best(tables, network) for network in tables["Auto"]}
+        times = [mean(tables[best[one]][one], "cwece") / mean(tables["Auto"][one], "cwece") for one in best]
+        least = min(zip(times, best, strict=True))
+        who = ", ".join(f"{name} {list(best.values()).count(name)}" for name in dict.fromkeys(best.values()))
+        lines.append([where, str(len(best)), f"{median(times):.2f}", f"{least[0]:.2f} ({least[1][1]})", who])
     return markdown(["cell", "networks", "median", "least", "best published on so many networks"], lines)
 
 
@@ -69,6 +70,31 @@ def weighted() -> str:
         ]
         lines.append([f"{data}, {network}", str(len(own)), f"{mean(own, 'base_cwece'):.3f}", *cells])
     return markdown(["network", "runs", "base cwECE, %", "cwECE / base", "points of accuracy lost"], lines)
+
+
+def by_skew() -> str:
+    """Networks of every skew, calibrated by clients of the same skew: a column per network."""
+    parts = {figure: published(figure) for figure in SKEWED}
+    every = list(by_network(parts["6c"], "FedTemp"))
+    own = {
+        (figure, network): [row for row in rows if (row["dataset"], row["network"]) == network]
+        for figure, rows in parts.items()
+        for network in every
+    }
+    base = [f"{mean(own['6c', network], 'base_cwece'):.3f}" for network in every]
+    lines = [["base cwECE, %", *base]]
+    for figure, word in SKEWED.items():
+        for series in METHODS:
+            shown = [cell(own[figure, network], series) for network in every]
+            lines += [[f"{series}, {word}", *shown]] if any(shown) else []
+        lines.append([f"best published over Auto, {word}", *(_margin(own[figure, one], one) for one in every)])
+    return markdown(["method", *(network.removeprefix("cnn ") for _, network in every)], lines)
+
+
+def _margin(rows: Rows, network: tuple[str, str]) -> str:
+    tables = {series: by_network(rows, series) for series in (*FEDERATED, "Auto")}
+    rival = _best(tables, network)
+    return f"{mean(tables[rival][network], 'cwece') / mean(tables['Auto'][network], 'cwece'):.2f}, {rival}"
 
 
 def averaged() -> str:
@@ -101,5 +127,5 @@ def by_cell(rows: Rows) -> dict[str, Rows]:
     return found
 
 
-PAGE = {"both tables": both_tables, "margins": margins, "cells": cells, "averages": averaged}
-ANNEX = {"weighted": weighted}
+PAGE = {"both tables": both_tables, "margins": margins, "cells": cells}
+ANNEX = {"weighted": weighted, "by skew": by_skew, "averages": averaged}

@@ -71,8 +71,8 @@ def size(figure: str, **wanted: object) -> Finding:
     return Finding(True, "networks: {networks}, runs: {runs}", values)
 
 
-def binning_is_best() -> Finding:
-    found = best(published("table 2"))
+def binning_is_best(figure: str) -> Finding:
+    found = best(published(figure))
     values = {"binning": sum(name.startswith("FedBBQ") for name in found), "all": len(found)}
     values["temperature"] = found.count("FedTemp")
     holds = values["binning"] == max(found.count(name) for name in set(found)) or values["binning"] > len(found) / 2
@@ -119,8 +119,8 @@ def worse_by_the_worst(rows: Rows) -> bool:
     return all(worst[name] > worst["FedTemp"] or lost_at_most(rows, name) > POINT for name in ("FedOPVector", "FedCal"))
 
 
-def temperature_is_best_privately() -> Finding:
-    rows = published("table 3")
+def temperature_is_best_privately(figure: str) -> Finding:
+    rows = published(figure)
     found = best(rows)
     values = {"temperature": found.count("FedTemp"), "all": len(found), "vector": found.count("FedOPVector")}
     values["binning"] = sum(name.startswith("FedBBQ") for name in found)
@@ -130,11 +130,11 @@ def temperature_is_best_privately() -> Finding:
     return Finding(values["temperature"] > len(found) / 2, sentence + "a FedBBQ on {binning}.", values)
 
 
-def weighted_is_near_base(**wanted: object) -> Finding:
+def weighted_is_near_base(figure: str, **wanted: object) -> Finding:
     """The ratio of weighted FedBBQ's cwECE to the base model's, with intervals over runs."""
     ratios = [
         column(own, "cwece") / column(own, "base_cwece")
-        for own in by_network(published("table 3", **wanted), WEIGHTED[0]).values()
+        for own in by_network(published(figure, **wanted), WEIGHTED[0]).values()
     ]
     ends = [interval(own) for own in ratios]
     values = {"low": min(float(own.mean()) for own in ratios), "high": max(float(own.mean()) for own in ratios)}

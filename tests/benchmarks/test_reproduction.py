@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from benchmarks.maddock import published_tables
 from benchmarks.reproduction import page
 from benchmarks.reproduction.findings import BENCHMARKS, Claim, Finding, Item
 from benchmarks.reproduction.steps import SOURCES, Compared
+
+from benchmarks import reproduce
 
 ITEMS = [(source.number, item) for source in page.SOURCES for item in source.items]
 NAMES = re.compile(r"(CIFAR|CINIC)-100?|LeNet-5|Figure \d+")
@@ -49,6 +52,11 @@ def test_a_quick_run_is_compared_by_key_and_tolerance() -> None:
     stored = [{"run": "0", "a": "1", "b": "0"}, {"run": "1", "a": "1", "b": "0"}]
     fresh = [{"run": "0", "a": "1.4", "b": "0.2"}, {"run": "7", "a": "9", "b": "9"}]
     assert wanted.judged(fresh, stored) == (2, 1)
+
+
+def test_a_quick_run_without_its_data_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce, "HERE", tmp_path)
+    assert not reproduce.quick("004", {})
 
 
 def test_every_source_has_steps_whose_files_exist() -> None:
