@@ -116,27 +116,29 @@ def early_date() -> Pair:
     return replace(pair, start=7)
 
 
-def chosen_units() -> Pair:
+def chosen_units(patients: int = 1200) -> Pair:
     """Patients whose record with a high score would be kept by a fixed seed and the position of rows.
 
     With another patient in front, all rows move, and half of the choices with them.
     """
-    rank = np.argsort(np.random.default_rng(0).permutation(2400))
-    kept = [2 * k + int(rank[2 * k + 1] < rank[2 * k]) for k in range(1200)]
-    score = np.where(np.isin(np.arange(2400), kept), 0.9, 0.1)
+    rows = 2 * patients
+    rank = np.argsort(np.random.default_rng(0).permutation(rows))
+    kept = [2 * k + int(rank[2 * k + 1] < rank[2 * k]) for k in range(patients)]
+    score = np.where(np.isin(np.arange(rows), kept), 0.9, 0.1)
     others = [
-        {"site": SITES[row // 600], "score": score[row], "label": 0, "day": 7, "patient": f"p{row // 2}"}
-        for row in range(2400)
+        {"site": SITES[row * 4 // rows], "score": score[row], "label": 0, "day": 7, "patient": f"p{row // 2}"}
+        for row in range(rows)
     ]
     first = {"site": "a", "score": 0.5, "label": 0, "day": 7, "patient": "first"}
     return _pair("chosen units", [first, first], others, unit="patient")
 
 
-def held_rows() -> Pair:
+def held_rows(rows: int = 2400) -> Pair:
     """Records with a high score where a fixed seed and the position of rows would hold them out."""
-    held = np.random.default_rng(0).permutation(2400) < 0.3 * 2400
+    held = np.random.default_rng(0).permutation(rows) < 0.3 * rows
     others = [
-        {"site": SITES[row // 600], "score": 0.9 if held[row] else 0.1, "label": 0, "day": 7} for row in range(2400)
+        {"site": SITES[row * 4 // rows], "score": 0.9 if held[row] else 0.1, "label": 0, "day": 7}
+        for row in range(rows)
     ]
     return _pair("held rows", [{"site": "a", "score": 0.5, "label": 0, "day": 7}], others)
 
