@@ -151,6 +151,7 @@ soak: $(VENV)/.dev
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "fedcalib needs Python 3.11 or newer; say make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) 'pip>=25.3,<27'  # takes half of the processor time of the one that comes with Python 3.11
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
