@@ -125,7 +125,7 @@ databases: $(VENV)/.dev
 	{ test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends postgresql || sudo apt-get install -y --no-install-recommends postgresql; }
 	$(BIN)/python -m pytest -q tests/data/test_databases.py tests/data/test_omop.py tests/remote/test_streaming.py
 
-# Two hundred jobs in a row on three sites, real processes: no growth in time, no leaks, exact ledgers; takes an hour
+# Two hundred jobs in a row on three sites, real processes: no growth in time, no leaks, exact ledgers
 many-jobs: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.deployment.many_jobs
 

@@ -101,7 +101,7 @@ def test_refuses_nonsense() -> None:
         Study("cwece")
     with pytest.raises(InputError, match="privacy model among"):
         Study("auc", "none")
-    with pytest.raises(InputError, match="epsilon above 0"):
+    with pytest.raises(InputError, match=r"an epsilon \(--epsilon\) above 0"):
         Study("auc").forecast(1000, -1.0)
     with pytest.raises(InputError, match="no epsilon"):
         Study("auc", "secagg").epsilon_for(0.01, 1000)

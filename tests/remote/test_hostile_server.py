@@ -5,7 +5,7 @@ and one without any. Under a privacy model with an epsilon their replies have th
 length, so all that a server can learn is in the noisy numbers; and their noise is as wide as it was priced. Whatever is
 sent, replies are typed, work and memory are bounded and the year's limit holds.
 
-`make test` sends 500 requests, `make fuzz` 100,000 (FEDCALIB_FUZZ says how many, and measures seconds as well).
+`make test` sends 1,000 requests, `make fuzz` 100,000 (FEDCALIB_FUZZ says how many, and measures seconds as well).
 """
 
 from __future__ import annotations
