@@ -38,13 +38,11 @@ COVERAGE := .coverage.json
 # Not counted: numba compiles a loop of the first, and cannot where its lines are counted; the others need engines that
 # cannot be installed beside Flower, and have targets of their own
 UNCOUNTED := '*/metrics/binning.py,*/deploy/nvflare.py,*/deploy/vantage6.py,*/deploy/engines.py'
-# One worker more than the two cores of CI: tests that wait for processes leave a core idle
-WORKERS ?= 3
 unit: $(VENV)/.dev
 ifeq ($(TORCH),)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 else
-	$(BIN)/python -m slipcover --source src/fedcalib --omit $(UNCOUNTED) --json --out $(COVERAGE) -m pytest -q -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m slipcover --source src/fedcalib --omit $(UNCOUNTED) --json --out $(COVERAGE) -m pytest -q -n 2 --dist worksteal
 	$(BIN)/python -m tests.coverage $(COVERAGE) --at-least 96.5
 endif
 
